@@ -33,7 +33,7 @@ _PATIENCE = 50
 
 
 @dataclass(slots=True)
-class Witnesses:
+class ThreadAccess:
     """Which files may be asked about a process's threads; learned by asking.
 
     Attributes:
@@ -158,7 +158,7 @@ class Thread:
         """Whether it sleeps on and on and was read a moment ago."""
         return now - self.ran_ns >= _STILL_NS and now - self.sampled_ns < REST_NS
 
-    def look(self, task: int, witnesses: Witnesses) -> None:
+    def look(self, task: int, access: ThreadAccess) -> None:
         """Read name, state and cause.
 
         A thread that slept and has not run since is still in the same wait, so nothing is read again. That is
@@ -175,8 +175,8 @@ class Thread:
         self.state, self.may_be_new = chr(content[closing + 2]), True
         fields = content[closing + 2 :].split(None, _PROCESSOR + 1)
         self.cpu = int(fields[_PROCESSOR]) if len(fields) > _PROCESSOR else None
-        self.cause = self._cause(self.state, task, witnesses)
-        self.waits_for_gil = self.cause is ThreadCause.FUTEX and self._is_at_gil(task, witnesses)
+        self.cause = self._cause(self.state, task, access)
+        self.waits_for_gil = self.cause is ThreadCause.FUTEX and self._is_at_gil(task, access)
 
     def count(self) -> None:
         """Count one look at the thread."""
@@ -242,26 +242,26 @@ class Thread:
         self.shown = shown
         return Track(self.id, TrackKind.THREAD, self.name, ids.process(self.pid), facts)
 
-    def _cause(self, state: str, task: int, witnesses: Witnesses) -> ThreadCause | None:
+    def _cause(self, state: str, task: int, access: ThreadAccess) -> ThreadCause | None:
         """What the thread is doing; None when nothing tells."""
         self.wchan = self.called = ""
         if (settled := cause_of_state(state)) is not None:
             return settled
-        self.wchan = witnesses.wchan(self, task)
+        self.wchan = access.wchan(self, task)
         if (told := cause_of_wchan(self.wchan)) is not None:
             return told
-        call = self.called = witnesses.call(self, task)
+        call = self.called = access.call(self, task)
         if call == "running":
             return ThreadCause.RUNNING
-        if (told := cause_of_syscall(call, witnesses.file_of)) is not None:
+        if (told := cause_of_syscall(call, access.file_of)) is not None:
             return told
         if state == "D":
             return ThreadCause.UNINTERRUPTIBLE
         return ThreadCause.OTHER if call or self.wchan else None
 
-    def _is_at_gil(self, task: int, witnesses: Witnesses) -> bool:
-        address = timed_futex(self.called or witnesses.call(self, task))
-        return address is not None and witnesses.is_gil(address)
+    def _is_at_gil(self, task: int, access: ThreadAccess) -> bool:
+        address = timed_futex(self.called or access.call(self, task))
+        return address is not None and access.is_gil(address)
 
     def _read_switches(self, task: int) -> None:
         status = procfs.read_bytes(f"{self.tid}/status", task)

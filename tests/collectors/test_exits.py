@@ -314,11 +314,11 @@ def test_a_frozen_cgroup_is_told_of_the_root(
 def test_only_so_many_ends_are_remembered(server: tuple[Running, ProcCollector]) -> None:
     _, collector = server
     for i in range(25):
-        collector._note_end(10_000_000 + i, i, "Worker")
+        collector._ends.note(10_000_000 + i, i, "Worker")
     trace = collector.poll()
 
     assert len([id for id in trace.gone if id.startswith("ended:")]) == 5
-    assert len(collector._over) == 20
+    assert len(collector._ends.over) == 20
 
 
 def test_the_ioctl_is_the_kernels() -> None:

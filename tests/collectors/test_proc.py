@@ -11,10 +11,10 @@ import pytest
 
 from llmtop import ids, procfs
 from llmtop import vocabulary as v
-from llmtop.collectors import cgroups
+from llmtop.collectors import cgroups, thread_reader
 from llmtop.collectors import proc as proc_module
 from llmtop.collectors.proc import ProcCollector
-from llmtop.collectors.proc_threads import Thread, Witnesses
+from llmtop.collectors.proc_threads import Thread, ThreadAccess
 from llmtop.collectors.thread_causes import cause_of_syscall, cause_of_wchan
 from llmtop.model import Metric, ProcessEnd, Severity, Target, TargetProcess, Trace, TrackId, TrackKind, Unknown, What
 from llmtop.servers.registry import ENGINES
@@ -289,9 +289,9 @@ def test_where_the_server_runs_is_known_to_start_it_again() -> None:
 def test_of_very_many_threads_the_busiest_are_read_and_the_rest_by_turns(
     busy: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proc_module, "MANY_THREADS", 3)
-    monkeypatch.setattr(proc_module, "CLOSE_LOOKS", 1)
-    monkeypatch.setattr(proc_module, "TURN_THREADS", 2)
+    monkeypatch.setattr(thread_reader, "MANY_THREADS", 3)
+    monkeypatch.setattr(thread_reader, "CLOSE_LOOKS", 1)
+    monkeypatch.setattr(thread_reader, "TURN_THREADS", 2)
     watch = Watch(ProcCollector(target(busy.pid)))
 
     def looks(name: str) -> float:
@@ -335,7 +335,8 @@ def test_two_thousand_threads_are_all_read_within_a_few_polls_and_never_at_once(
 
 
 def _busy(collector: ProcCollector) -> int:
-    return sum(thread.activity_ns > 0 for thread in collector._all_threads())
+    threads = (thread for process in collector._processes.values() for thread in process.threads.values())
+    return sum(thread.activity_ns > 0 for thread in threads)
 
 
 def test_files_that_may_not_be_read_are_a_reason(busy: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,7 +366,7 @@ def test_wait_channels_are_enough_where_calls_are_hidden(monkeypatch: pytest.Mon
     thread = Thread(ids.thread(1, 7), 1, 7)
 
     assert thread.read_clocks(0)
-    thread.look(0, Witnesses(1))
+    thread.look(0, ThreadAccess(1))
 
     assert (thread.name, thread.cause, thread.wchan) == ("a b", ThreadCause.FUTEX, "futex_wait_queue")
 
@@ -375,7 +376,7 @@ def test_a_thread_that_ends_while_it_is_read_costs_only_itself(monkeypatch: pyte
     thread = Thread(ids.thread(1, 7), 1, 7)
 
     assert not thread.read_clocks(0)
-    thread.look(0, Witnesses(1))
+    thread.look(0, ThreadAccess(1))
     assert thread.cause is None
 
 
@@ -555,9 +556,9 @@ def test_a_part_in_a_group_of_its_own_has_its_quota_told(monkeypatch: pytest.Mon
     }
     monkeypatch.setattr(cgroups, "group_of", groups.__getitem__)
     collector = ProcCollector(Target(10, 10, "vllm", "vLLM", ()))
-    told = {pid: collector._group_facts(pid).get("cgroup") for pid in (11, 12, 10, 13, 11)}
+    told = {pid: collector._quotas.facts(pid).get("cgroup") for pid in (11, 12, 10, 13, 11)}
     assert told == {11: None, 12: "/worker", 10: "/front", 13: None}
-    assert {*collector._groups} == {10, 12}
+    assert {*collector._quotas.groups} == {10, 12}
 
 
 HERD = """

@@ -12,7 +12,7 @@ import pytest
 from llmtop import ids, procfs
 from llmtop.collectors import proc as proc_module
 from llmtop.collectors.proc import ProcCollector
-from llmtop.collectors.proc_threads import Thread, Witnesses
+from llmtop.collectors.proc_threads import Thread, ThreadAccess
 from llmtop.model import Severity, Target, TargetProcess, Trace
 from tests.collectors.processes import eventually, python
 from tests.collectors.tracing.probes import needs_unshare
@@ -74,13 +74,13 @@ def test_a_thread_with_the_id_of_another_begins_anew(monkeypatch: pytest.MonkeyP
     thread = Thread(ids.thread(1, 7), 1, 7)
     for _ in range(3):
         thread.read_clocks(0)
-        thread.look(0, Witnesses(1))
+        thread.look(0, ThreadAccess(1))
         thread.count()
     assert (thread.name, thread.samples) == ("old", 3)
 
     files |= {"7/schedstat": b"10 2 1", "7/stat": b"7 (new) R 1"}
     thread.read_clocks(0)
-    thread.look(0, Witnesses(1))
+    thread.look(0, ThreadAccess(1))
     thread.count()
 
     assert (thread.name, thread.samples, thread.run_ns) == ("new", 1, 10)
