@@ -119,7 +119,7 @@ class Starting(Protocol):
 
 
 @runtime_checkable
-class Ahead(Protocol):
+class Prestarted(Protocol):
     """A collector that looks in a process of its own, which may start while llmtop itself is still loaded."""
 
     def prepare(self) -> None:
@@ -138,7 +138,7 @@ class Eager(Protocol):
 
 
 @runtime_checkable
-class Witness(Protocol):
+class EndReporter(Protocol):
     """A collector that sees how its server ends, which may come after its last poll."""
 
     def last_words(self) -> tuple[Mark, ...]:

@@ -164,7 +164,7 @@ class _Job(Generic[_T]):
         self._done.set()
 
 
-class _Hand:
+class _JobThread:
     """A thread that does one job after the other: making one for each page costs as much as a tenth of the page.
 
     It ends when it is told to, and when nobody holds this any more.
@@ -195,11 +195,11 @@ def _work(jobs: SimpleQueue[_Job[Any] | None]) -> None:
         del job  # and with it the page, before the next is waited for
 
 
-class _Asker:
+class _FetchThread:
     """A connection and the thread that asks over it."""
 
     def __init__(self, fetcher: Fetcher, fetch: Fetch | None) -> None:
-        self.hand = _Hand()
+        self.hand = _JobThread()
         self.fetcher = fetcher
         self.fetch: Fetch = fetch or fetcher
 
@@ -241,8 +241,8 @@ class PrometheusCollector:
         self._engines = tuple(engines)
         self._clock, self._last_line = clock, last_line
         asks_from = target.root_pid if asks_from is None else asks_from
-        self._first = _Asker(Fetcher(asks_from, headers=headers, clock=clock), fetch)
-        self._beside = _Asker(Fetcher(asks_from, headers=headers, clock=clock), fetch)
+        self._first = _FetchThread(Fetcher(asks_from, headers=headers, clock=clock), fetch)
+        self._beside = _FetchThread(Fetcher(asks_from, headers=headers, clock=clock), fetch)
         """Asks a slow server what its numbers need not wait for, over a connection of its own."""
         self._find_urls = find_urls
         self._has_key = bool(headers)

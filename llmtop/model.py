@@ -867,7 +867,7 @@ class Knob:
 
 
 @dataclass(frozen=True, slots=True)
-class Former:
+class FormerDefault:
     """A variable with which versions before `until` do what `version` did by default."""
 
     variable: str
@@ -951,7 +951,7 @@ class Engine:
     knobs: Mapping[Feature, Knob] = field(default_factory=dict)
     config_flags: tuple[str, ...] = ()
     config_wins: bool = False
-    formers: tuple[Former, ...] = ()
+    formers: tuple[FormerDefault, ...] = ()
     titles: tuple[str, ...] = ()
     cores: Mapping[str, str] = field(default_factory=dict)
     core_elsewhere: str = ""

@@ -15,7 +15,7 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Protocol, cast
 
 from llmtop import ids, whats
-from llmtop.collectors.base import Ahead, Eager, OnDemand, Owner, Starting, Witness
+from llmtop.collectors.base import Eager, EndReporter, OnDemand, Owner, Prestarted, Starting
 from llmtop.model import (
     NS_PER_S,
     Issue,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from llmtop.collectors.base import Clock, Collector
     from llmtop.model import Target, What
-    from llmtop.servers.follow import Move
+    from llmtop.servers.follow import TargetChange
 
 DEFAULT_WINDOW_S = 600.0
 FOLLOW_S = 0.5
@@ -322,7 +322,7 @@ class _Stacks:
 class Following(Protocol):
     """Knows where a server goes, and what looks at it there."""
 
-    def look(self) -> Move | None:
+    def look(self) -> TargetChange | None:
         """What is new; None while nothing is. Called every `FOLLOW_S`, so it must be cheap."""
         ...
 
@@ -401,7 +401,7 @@ class Session:
     def prepare(self) -> None:
         """Start the processes in which collectors look; a session that is never started leaves them to end with it."""
         for collector in self.collectors:
-            if isinstance(collector, Ahead):
+            if isinstance(collector, Prestarted):
                 collector.prepare()
 
     def start(self) -> None:
@@ -439,7 +439,7 @@ class Session:
             if one.name not in self._heard or (isinstance(one, Starting) and one.is_starting)
         )
 
-    def retarget(self, move: Move) -> None:
+    def retarget(self, move: TargetChange) -> None:
         """Look at another server from now on, or at the same one of which more is known.
 
         Collectors of the old server end and others take their place; those of the host go on, and so does history.
@@ -558,7 +558,7 @@ class Session:
             due = max(due + (soon_ns if is_soon else period_ns), now)  # late polls are skipped, not made up for
             is_first = False
             stop.wait((due - now) / NS_PER_S)
-        if isinstance(collector, Witness) and not self._stop.is_set():
+        if isinstance(collector, EndReporter) and not self._stop.is_set():
             for mark in collector.last_words():
                 self.recorder.mark(mark)
 

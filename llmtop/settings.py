@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from llmtop.model import Default, Engine, Fact, Feature, Former, Knob, Unknown, Value
+from llmtop.model import Default, Engine, Fact, Feature, FormerDefault, Knob, Unknown, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -211,7 +211,9 @@ def _set(feature: Feature, knob: Knob, told: Mapping[str, Fact], labels: Mapping
     return (None, "") if given is None or isinstance(given, Unknown) else (given, str(where))
 
 
-def _by_default(knob: Knob, found: Mapping[str, Fact], version: Fact | None, former: Former | None) -> tuple[Fact, str]:
+def _by_default(
+    knob: Knob, found: Mapping[str, Fact], version: Fact | None, former: FormerDefault | None
+) -> tuple[Fact, str]:
     """The newest default that the version has, or the older one that it was set back to."""
     like = version if former is None or _has(former.until, version) else former.version
     of_version = [one for one in knob.defaults if _has(one.since, like)]

@@ -25,7 +25,7 @@ class Call:
         is_told: Whether it was said to hang.
     """
 
-    def __init__(self, hands: _Hands, start_ns: int) -> None:
+    def __init__(self, hands: _CallThread, start_ns: int) -> None:
         self.start_ns = start_ns
         self.is_told = False
         self._hands = hands
@@ -52,7 +52,7 @@ class TimedCalls:
     """Makes calls, and waits for each only so long."""
 
     def __init__(self) -> None:
-        self._hands: _Hands | None = None
+        self._hands: _CallThread | None = None
 
     def make(self, step: Step, now_ns: int, patience_s: float) -> Call | None:
         """Make one.
@@ -63,7 +63,7 @@ class TimedCalls:
         Raises:
             Exception: What the step raised in time; later it is lost.
         """
-        hands = self._hands or _Hands()
+        hands = self._hands or _CallThread()
         self._hands = hands
         hands.todo.put(step)
         try:
@@ -82,7 +82,7 @@ class TimedCalls:
             self._hands = None
 
 
-class _Hands:
+class _CallThread:
     """The thread: it takes steps until it is given None."""
 
     def __init__(self) -> None:

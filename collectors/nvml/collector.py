@@ -56,7 +56,7 @@ _NO_GPU = Unknown("the driver sees no GPU", "nvidia-smi -L; a container needs `d
 
 
 @dataclass(slots=True)
-class _Place:
+class _GpuSlot:
     """A GPU, and what is known of it while it may hang.
 
     Attributes:
@@ -106,7 +106,7 @@ class NvmlCollector:
         self._nvml: Any = nvml
         self._proc = proc
         self._is_open = False
-        self._places: list[_Place] = []
+        self._places: list[_GpuSlot] = []
         self._calls = TimedCalls()
         self._library: Call | None = None
         """A call that is of no GPU and has not returned: opening, counting, closing."""
@@ -166,13 +166,13 @@ class NvmlCollector:
 
     # The calls of one GPU
 
-    def _begin(self, place: _Place, news: NvmlPoll) -> None:
+    def _begin(self, place: _GpuSlot, news: NvmlPoll) -> None:
         """End its GPM window; first on all GPUs, so that windows agree."""
         if place.call is None:
             mine = NvmlPoll(news.t_ns, place.alive)
             self._call(place, mine, lambda: place.gpu.take_gpm(mine))
 
-    def _finish(self, place: _Place, news: NvmlPoll, due: Due) -> None:
+    def _finish(self, place: _GpuSlot, news: NvmlPoll, due: Due) -> None:
         """Read everything that is due, and add it to the poll's; or say since when it hangs."""
         mine = place.news
         if place.call is None and mine is not None:
@@ -182,7 +182,7 @@ class NvmlCollector:
         elif place.call is not None and place.call.is_told:
             news.missing.append(Missing(whats.track(place.gpu.track.id), self._why_hung(place.call, news.t_ns)))
 
-    def _call(self, place: _Place, mine: NvmlPoll, step: Callable[[], None]) -> None:
+    def _call(self, place: _GpuSlot, mine: NvmlPoll, step: Callable[[], None]) -> None:
         def step_and_close() -> None:
             step()
             if place.is_closed:
@@ -191,12 +191,12 @@ class NvmlCollector:
         place.news = mine
         place.call = self._make(step_and_close)
 
-    def _take(self, place: _Place, mine: NvmlPoll, news: NvmlPoll) -> None:
+    def _take(self, place: _GpuSlot, mine: NvmlPoll, news: NvmlPoll) -> None:
         """What it brought in time."""
         news.add(mine)
         place.news, place.tracks = None, place.gpu.tracks
 
-    def _await(self, place: _Place, news: NvmlPoll) -> None:
+    def _await(self, place: _GpuSlot, news: NvmlPoll) -> None:
         """Look after a call that has not returned: what comes late still counts, until it is said to hang."""
         call = place.call
         if call is None:
@@ -211,7 +211,7 @@ class NvmlCollector:
             call.is_told = True
             self._give_up(place, call, news)
 
-    def _give_up(self, place: _Place, call: Call, news: NvmlPoll) -> None:
+    def _give_up(self, place: _GpuSlot, call: Call, news: NvmlPoll) -> None:
         """End its lines: what it said last is not "now" any more."""
         mine = NvmlPoll(news.t_ns, dict(place.alive))
         mine.gap_all(place.gpu.track.id)
@@ -221,7 +221,7 @@ class NvmlCollector:
         mine.marks.append(hung)
         news.add(mine)
 
-    def _come_back(self, place: _Place, call: Call, news: NvmlPoll) -> None:
+    def _come_back(self, place: _GpuSlot, call: Call, news: NvmlPoll) -> None:
         """Begin afresh: what the call brought is of no certain time."""
         place.news, place.alive, place.is_closed = None, {}, False
         place.gpu.refresh()
@@ -283,7 +283,7 @@ class NvmlCollector:
             if place.call is None and not place.gpu.is_up:
                 self._find(place, news)
 
-    def _find(self, place: _Place, news: NvmlPoll) -> None:
+    def _find(self, place: _GpuSlot, news: NvmlPoll) -> None:
         if self._why_not is not None and self._why_not is not _NO_GPU:
             place.gpu.why_down = self._why_not
             return
@@ -309,7 +309,7 @@ class NvmlCollector:
             return
         new = range(len(self._places), count)
         gpus = [NvmlGpu(self._nvml, index, self._clock, self._proc) for index in new]
-        self._places += [_Place(gpu, tracks=(gpu.track,)) for gpu in gpus]
+        self._places += [_GpuSlot(gpu, tracks=(gpu.track,)) for gpu in gpus]
         self._why_not = None if count or self._places else _NO_GPU
 
     # Opening and closing

@@ -274,7 +274,7 @@ class HelpedCollector:
         self._helper.is_known_as(report["pid"])
         if self._has_ended:
             news.marks.append(Mark(self._heard_ns, MarkKind.PROBES_BACK, ids.SELF, f"{self.words.helper} looks again"))
-        self._state, self._has_ended, self._early_ends = None, False, 0
+        self._state, self._has_ended = None, False
 
     def _take_sample(self, report: wire.Sample, news: ProbePoll) -> None:
         news.readings += self._reports.readings(report)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from llmtop.collectors.base import Collector
     from llmtop.model import Fact, Target
-    from llmtop.servers.follow import Move
+    from llmtop.servers.follow import TargetChange
     from llmtop.servers.launch import Launched
     from llmtop.session import Session
 
@@ -261,7 +261,7 @@ class _Following:
         self._launched = launched
         self._follower = Follower(target, launched=launched, dtype=dtype)
 
-    def look(self) -> Move | None:
+    def look(self) -> TargetChange | None:
         return self._follower.look()
 
     def collectors(self, target: Target) -> Iterable[Collector]:

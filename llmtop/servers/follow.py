@@ -37,7 +37,7 @@ _WORDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class TargetChange:
     """What is newly known of where a server is.
 
     Attributes:
@@ -103,7 +103,7 @@ class Follower:
         self._asked_ns = self._clock()
         return self._target.metrics_urls
 
-    def look(self) -> Move | None:
+    def look(self) -> TargetChange | None:
         """What is new of the server; None while nothing is."""
         if not self._is_alive():
             return self._next_server()
@@ -136,7 +136,7 @@ class Follower:
         state = procfs.stat(self._target.root_pid, self._proc)
         return state is not None and state.start_ticks == self._seen.start_ticks and state.state not in "ZX"
 
-    def _renewed(self) -> Move | None:
+    def _renewed(self) -> TargetChange | None:
         """The same server looked at again, where there is a sign that it has changed, or now and then."""
         now = self._clock()
         age = now - self._renewed_ns
@@ -158,10 +158,10 @@ class Follower:
         if target == self._target:
             return None
         if target.root_pid != self._target.root_pid:  # a wrapper above it turned out to be the server's own
-            return Move(self._take(target), f"begins at pid {target.root_pid}", Severity.INFO)
+            return TargetChange(self._take(target), f"begins at pid {target.root_pid}", Severity.INFO)
         self._target = target
         self._seen = replace(self._seen, ports=self._seen.ports | set(target.ports))
-        return Move(target)
+        return TargetChange(target)
 
     def _has_changed(self) -> bool:
         """Whether it listens elsewhere, or other processes of it are recognised, than when last asked."""
@@ -175,7 +175,7 @@ class Follower:
 
     # -- in place of what is no server (yet) -------------------------------------------------------------------
 
-    def _server_in_place_of_the_command(self) -> Move | None:
+    def _server_in_place_of_the_command(self) -> TargetChange | None:
         """The server that a command without one has come to run; a plain process that a user chose is left alone."""
         target = self._target
         below = self._below()
@@ -190,7 +190,7 @@ class Follower:
         if not servers:
             return None
         found = self._take(replace(servers[0], pid=target.pid))
-        return Move(found, f"(pid {found.root_pid}) has been started", Severity.INFO)
+        return TargetChange(found, f"(pid {found.root_pid}) has been started", Severity.INFO)
 
     def _below(self) -> list[int]:
         """All processes of the command, those included that it has left behind."""
@@ -201,7 +201,7 @@ class Follower:
 
     # -- after its end -----------------------------------------------------------------------------------------
 
-    def _next_server(self) -> Move | None:
+    def _next_server(self) -> TargetChange | None:
         """The server that has taken the place of the one that ended."""
         if not self._is_time_to_search():
             return None
@@ -219,9 +219,9 @@ class Follower:
             return None
         new = self._take(found[0])
         if old.kind == PLAIN:
-            return Move(new, f"(pid {new.root_pid}) has been started", Severity.INFO)
+            return TargetChange(new, f"(pid {new.root_pid}) has been started", Severity.INFO)
         said = f"has been started anew: pid {old.root_pid} is now pid {new.root_pid}"
-        return Move(new, said, restart=Restart(old.root_pid))
+        return TargetChange(new, said, restart=Restart(old.root_pid))
 
     def _heirs(self) -> Sequence[Target]:
         """Servers of the same kind that began after the old one: at its port, or else by the same command.

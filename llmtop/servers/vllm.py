@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llmtop import vocabulary as v
-from llmtop.model import Default, Engine, ExposedNumber, Feature, Former, Knob, Role, Unknown
+from llmtop.model import Default, Engine, ExposedNumber, Feature, FormerDefault, Knob, Role, Unknown
 
 # Output tokens are counted with each step, prompt tokens when a prompt is done (with its first output token), as are
 # the times to a first token and between tokens; requests and their other times are counted when they end. Requests
@@ -203,5 +203,5 @@ ENGINE = Engine(
     alias_flags=("--served-model-name",),
     knobs=KNOBS,
     config_flags=("--config",),
-    formers=(Former("VLLM_USE_V1", "0", version="0.7", until="0.11"),),  # 0.11 has no engine V0 any more
+    formers=(FormerDefault("VLLM_USE_V1", "0", version="0.7", until="0.11"),),  # 0.11 has no engine V0 any more
 )

@@ -1200,7 +1200,7 @@ def test_all_pages_are_asked_for_by_one_thread_that_ends_with_the_collector() ->
 
 
 def test_the_thread_that_asks_ends_when_nobody_holds_the_collector() -> None:
-    hand = prometheus._Hand()
+    hand = prometheus._JobThread()
     assert hand.start(lambda: 42).wait(10)
     thread = hand._thread
     assert thread is not None

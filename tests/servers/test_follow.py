@@ -15,7 +15,7 @@ import pytest
 
 from llmtop.errors import SeveralServersError, TargetError
 from llmtop.model import Restart, Target
-from llmtop.servers.follow import SEARCH_NS, Follower, Move
+from llmtop.servers.follow import SEARCH_NS, Follower, TargetChange
 from llmtop.servers.launch import Launched
 from llmtop.servers.recognise import find_target
 from tests.collectors.processes import Fake, eventually, tree
@@ -77,7 +77,7 @@ class Programs:
             program.wait()
 
 
-def seen(follower: Follower, looks: int = 3) -> list[Move]:
+def seen(follower: Follower, looks: int = 3) -> list[TargetChange]:
     return [move for _ in range(looks) if (move := follower.look()) is not None]
 
 

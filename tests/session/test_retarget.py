@@ -25,7 +25,7 @@ from llmtop.model import (
     Unknown,
     What,
 )
-from llmtop.servers.follow import Move
+from llmtop.servers.follow import TargetChange
 from llmtop.session import Session
 from tests.session.test_threads import DEADLINE_S, FakeCollector
 
@@ -76,9 +76,9 @@ class Following:
     """A server that begins anew when told so."""
 
     made: list[OfServer] = field(default_factory=list)
-    moves: list[Move] = field(default_factory=list)
+    moves: list[TargetChange] = field(default_factory=list)
 
-    def look(self) -> Move | None:
+    def look(self) -> TargetChange | None:
         return self.moves.pop() if self.moves else None
 
     def collectors(self, target: Target) -> Iterable[Collector]:
@@ -101,7 +101,7 @@ def test_collectors_of_the_old_server_are_exchanged_and_history_is_kept() -> Non
     session.ask(What("python"), True)
     session.start()
     until(news, lambda: session.trace().get(ENDPOINT, TOKENS) is not None)
-    session.retarget(Move(target(2), "has been started anew: pid 1 is now pid 2", restart=Restart(1)))
+    session.retarget(TargetChange(target(2), "has been started anew: pid 1 is now pid 2", restart=Restart(1)))
     before = host.polls
     until(
         news,
@@ -137,7 +137,7 @@ def test_more_that_is_known_of_the_same_server_exchanges_nothing() -> None:
     following = Following()
     session = Session((), Origin("live"), target=target(1), following=following)
     known = Target(1, 1, "vllm", "vLLM", (), ports=(8000,))
-    session.retarget(Move(known))
+    session.retarget(TargetChange(known))
 
     assert session.target is known
     assert len(following.made) == 1
@@ -146,13 +146,13 @@ def test_more_that_is_known_of_the_same_server_exchanges_nothing() -> None:
 
 def test_it_is_looked_for_by_itself_and_a_fault_there_is_an_issue() -> None:
     class Failing(Following):
-        def look(self) -> Move | None:
+        def look(self) -> TargetChange | None:
             if self.moves:
                 return self.moves.pop()
             raise ValueError("bad")
 
     news = threading.Semaphore(0)
-    following = Failing(moves=[Move(target(2), "anew")])
+    following = Failing(moves=[TargetChange(target(2), "anew")])
     session = Session((), Origin("live"), on_news=news.release, target=target(1), following=following)
     session.start()
     until(news, lambda: session.trace().issues)

@@ -189,13 +189,13 @@ async def test_a_calm_pane_shows_the_moment_at_which_the_screen_stands_still(mon
         one, _ = panes(app)
         held = trace(STARTING_NS + 20)
         one.show(trace(STARTING_NS))
-        one.beat.is_still = True
+        one.frame_sync.is_still = True
         for _ in range(2):
             one.show(held)
             await pilot.pause()
         assert one._view == STARTING_NS + 20
         assert one.views == 2, "the same one is drawn once"
-        one.beat.is_still = False
+        one.frame_sync.is_still = False
         one.show(trace(STARTING_NS + 70))
         assert one._view == STARTING_NS + 20
 

@@ -176,7 +176,7 @@ class DiffedWidget(FaultBorder):
         return Strip.blank(self.size.width, look_of(self).style("text"))
 
 
-class Beat:
+class FrameSync:
     """Keeps panes of the same pace in step: what their views share is then made for one trace, and not for several."""
 
     def __init__(self) -> None:
@@ -213,7 +213,7 @@ class Pane(DiffedWidget, View[V], Generic[V], can_focus=True):
         self._view: V | Unknown = Unknown("nothing has been read yet")
         self._age = ""
         self._failure = ""
-        self.beat = Beat()
+        self.frame_sync = FrameSync()
         """That of all panes that are shown together."""
 
     def rows_of(self, trace: Trace) -> TableView | Unknown:
@@ -261,10 +261,10 @@ class Pane(DiffedWidget, View[V], Generic[V], can_focus=True):
         is_starting = trace.end_ns - trace.start_ns < STARTING_NS
         if self._trace is None or self._stale or is_starting or isinstance(self._view, Unknown):
             return False
-        if self.beat.is_still:
+        if self.frame_sync.is_still:
             return trace is self._trace
         pace_ns = self._pace_ns
-        return 0 < trace.end_ns - self._trace.end_ns < pace_ns and not self.beat.is_on(pace_ns, trace.end_ns)
+        return 0 < trace.end_ns - self._trace.end_ns < pace_ns and not self.frame_sync.is_on(pace_ns, trace.end_ns)
 
     @property
     def _pace_ns(self) -> int:
@@ -298,7 +298,7 @@ class Pane(DiffedWidget, View[V], Generic[V], can_focus=True):
         self._paint()
 
     def _look_at(self, trace: Trace) -> None:
-        self.beat.note(self._pace_ns, trace.end_ns)
+        self.frame_sync.note(self._pace_ns, trace.end_ns)
         try:
             self._age = "" if self.ages_of is None else age_text(old_s(trace, self.ages_of))
             self._view = self.view(trace)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 
-THINK_AGAIN_S = 3.0
+ANALYSE_AGAIN_S = 3.0
 """Idle causes and correlations are made this often at most: they are of a minute and more."""
 _LEAST_BELOW, _PART_BELOW = 6, 0.4
 """Lines below the lanes of the zoomed pane: at least, and of its height."""
@@ -44,7 +44,7 @@ _NOT_YET = Unknown("being worked out")
 
 
 @dataclass(frozen=True, slots=True)
-class Thoughts:
+class IdleAnalysis:
     """What takes too long for a frame: why the GPU was idle, and what moves with its idle time."""
 
     idle: IdleCauses | Unknown = _NOT_YET
@@ -66,17 +66,17 @@ class LanesPane(TimeAxisPane[Lanes]):
         self.gpu: TrackId | None = None
         """A track; for all else the first of the server's GPUs."""
         self._headline = ""
-        self._thoughts = Thoughts()
-        self._thought_s = 0.0
-        self._worker: Worker[Thoughts] | None = None
+        self._analysis = IdleAnalysis()
+        self._analysed_s = 0.0
+        self._worker: Worker[IdleAnalysis] | None = None
 
     def show_moment(self, moment: Moment) -> None:
         super().show_moment(moment)
-        self._think()
+        self._analyse_idle()
 
     def on_resize(self) -> None:
         super().on_resize()
-        self._think()
+        self._analyse_idle()
 
     def choose_gpu(self, gpu: TrackId | None) -> None:
         self.gpu = gpu
@@ -102,7 +102,7 @@ class LanesPane(TimeAxisPane[Lanes]):
     def draw(self, view: Lanes, width: int, height: int, look: Look) -> list[Strip]:
         newest_ns = view.end_ns if self._newest is None else self._newest.end_ns
         most = _rows_below(height, view) if self.is_zoomed else 0
-        told = draw_cpu_gpu(self._thoughts.idle, self._thoughts.found, width, most - 1, look) if most else []
+        told = draw_cpu_gpu(self._analysis.idle, self._analysis.found, width, most - 1, look) if most else []
         below = [blank(width, look), *told] if told else []
         strips = draw_lanes(
             view,
@@ -129,36 +129,36 @@ class LanesPane(TimeAxisPane[Lanes]):
 
     # -- what takes longer than a frame ------------------------------------------------------------------------
 
-    def _think(self) -> None:
+    def _analyse_idle(self) -> None:
         """Work out idle causes and correlations beside the screen: no frame waits for them."""
         is_busy = self._worker is not None and self._worker.is_running
-        is_soon = time.monotonic() - self._thought_s < THINK_AGAIN_S
+        is_soon = time.monotonic() - self._analysed_s < ANALYSE_AGAIN_S
         if not self.is_zoomed or self._newest is None or is_busy or is_soon:
             return
-        self._thought_s = time.monotonic()
+        self._analysed_s = time.monotonic()
         trace = self._newest if self.at_ns is None else as_of(self._newest, self.at_ns)
-        think = partial(_thoughts, [trace], self._chosen(trace), self.window_ns)
+        think = partial(_analysis, [trace], self._chosen(trace), self.window_ns)
         # A description, because Textual would make one of the work's repr.
         self._worker = self.run_worker(think, description="correlations", thread=True, exit_on_error=False)
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         event.stop()
         if event.state is WorkerState.SUCCESS:
-            self._thoughts = event.worker.result or self._thoughts
+            self._analysis = event.worker.result or self._analysis
             self.redraw()
         elif event.state is WorkerState.ERROR and isinstance(event.worker.error, Exception):
             why = Unknown(self.count_fault(event.worker.error))
-            self._thoughts = Thoughts(why, why)
+            self._analysis = IdleAnalysis(why, why)
             self.redraw()
 
 
-def _thoughts(about: list[Trace], gpu: TrackId | None, window_ns: int) -> Thoughts:
+def _analysis(about: list[Trace], gpu: TrackId | None, window_ns: int) -> IdleAnalysis:
     """Think about the trace in `about`, which is taken out.
 
     Textual's workers stay until Python looks for cycles among its oldest objects, and with them what they were given.
     """
     trace = about.pop()
-    return Thoughts(idle_causes(trace, gpu, window_ns), correlations(trace, gpu))
+    return IdleAnalysis(idle_causes(trace, gpu, window_ns), correlations(trace, gpu))
 
 
 def _rows_below(height: int, view: Lanes) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from llmtop.analysis.kernels.lacking import Lacking, lacking, typed
+from llmtop.analysis.kernels.lacking import MissingData, lacking, typed
 from llmtop.analysis.pages.report import kernel_time
 from llmtop.analysis.timeline.capture import capture_length
 from llmtop.model import Fact, Issue, Severity, Trace, Unknown
@@ -26,7 +26,7 @@ class SessionView:
     """A trace, what it does not hold, and the facts to show: made once, as they look at every launch."""
 
     trace: Trace
-    lacking: tuple[Lacking, ...]
+    lacking: tuple[MissingData, ...]
     facts: Mapping[str, Fact]
 
 

@@ -13,7 +13,7 @@ from llmtop.analysis.server.liveness import liveness
 from llmtop.model import Unknown
 from llmtop.tui.app import LlmtopApp
 from llmtop.tui.panes.bar import KeyBar
-from llmtop.tui.panes.base import Beat, Pane, look_of
+from llmtop.tui.panes.base import FrameSync, Pane, look_of
 from llmtop.tui.panes.events import EventsPane
 from llmtop.tui.panes.findings import FindingsLine
 from llmtop.tui.panes.folded import FoldedLine
@@ -101,7 +101,7 @@ class LiveScreen(FullScreen):
         self.events = EventsPane()
         self.heatmap = HeatmapPane()
         self.folded = FoldedLine(self.panes.names_of_gpu_panes())
-        self.beat = Beat()
+        self.frame_sync = FrameSync()
         self._parts: tuple[View[Any], ...] = (
             self.header,
             *self.panes.values(),
@@ -112,7 +112,7 @@ class LiveScreen(FullScreen):
         """All that shows the same moment."""
         for pane in self._parts:
             if isinstance(pane, Pane):
-                pane.beat = self.beat
+                pane.frame_sync = self.frame_sync
         self.time = TimeCursor()
         self.where = Focus()
         self._shown: Trace | None = None
@@ -184,7 +184,7 @@ class LiveScreen(FullScreen):
         self._latest = newest
         moment = self.time.moment(newest)
         self._shown = moment.shown
-        self.beat.is_still = self.time.is_held or self.time.at_ns is not None
+        self.frame_sync.is_still = self.time.is_held or self.time.at_ns is not None
         with self.border():
             self._gpus = gpu_lines(moment.shown)
             if self.is_mounted and self.panes.find_places(self._room, self._shown):

@@ -74,7 +74,7 @@ def described(gpu: Communication) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Met:
+class _CollectiveKernel:
     """One kernel of an operation in which several GPUs meet."""
 
     gpu: TrackId
@@ -89,7 +89,7 @@ class _Met:
 
 
 def _of_gpu(
-    spans: SpanTable, gpu: TrackId, sent: Sequence[int], computed: Sequence[int], met: Sequence[_Met]
+    spans: SpanTable, gpu: TrackId, sent: Sequence[int], computed: Sequence[int], met: Sequence[_CollectiveKernel]
 ) -> Communication:
     lengths: Counter[str] = Counter()
     for i in sent:
@@ -141,7 +141,7 @@ def _covered(stretches: Iterable[_Stretch], others: Sequence[_Stretch]) -> int:
     return covered
 
 
-def _met(spans: SpanTable, sent: Mapping[TrackId, Sequence[int]]) -> list[_Met]:
+def _met(spans: SpanTable, sent: Mapping[TrackId, Sequence[int]]) -> list[_CollectiveKernel]:
     """Kernels of one name that run on several GPUs at once: none can end before the last of them has begun."""
     gpu_by_row = {i: gpu for gpu, rows in sent.items() for i in rows}
     rows_by_name: dict[int, list[int]] = defaultdict(list)
@@ -150,7 +150,9 @@ def _met(spans: SpanTable, sent: Mapping[TrackId, Sequence[int]]) -> list[_Met]:
     return [one for rows in rows_by_name.values() for group in _groups(spans, rows, gpu_by_row) for one in group]
 
 
-def _groups(spans: SpanTable, rows: Sequence[int], gpu_by_row: Mapping[int, TrackId]) -> Iterator[list[_Met]]:
+def _groups(
+    spans: SpanTable, rows: Sequence[int], gpu_by_row: Mapping[int, TrackId]
+) -> Iterator[list[_CollectiveKernel]]:
     """The kernels of each operation; a kernel that no other GPU joins makes none."""
     together: dict[TrackId, int] = {}
     first_end = 0
@@ -166,7 +168,7 @@ def _groups(spans: SpanTable, rows: Sequence[int], gpu_by_row: Mapping[int, Trac
         yield _waits(spans, together)
 
 
-def _waits(spans: SpanTable, rows: Mapping[TrackId, int]) -> list[_Met]:
+def _waits(spans: SpanTable, rows: Mapping[TrackId, int]) -> list[_CollectiveKernel]:
     last = max(rows, key=lambda gpu: spans.start_ns[rows[gpu]])
     begun = spans.start_ns[rows[last]]
-    return [_Met(gpu, spans.start_ns[i], begun, last) for gpu, i in rows.items()]
+    return [_CollectiveKernel(gpu, spans.start_ns[i], begun, last) for gpu, i in rows.items()]

@@ -37,7 +37,7 @@ _OF_PYTORCH: Mapping[What, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
+class MissingData:
     """Parts that one command would bring.
 
     Attributes:
@@ -51,12 +51,12 @@ class Lacking:
     command: str
 
 
-def typed(group: Lacking) -> str:
+def typed(group: MissingData) -> str:
     """The command of a group as it is shown: behind a prompt where a shell takes it, and not the program."""
     return group.command if group.title == PYTORCH else f"$ {group.command}"
 
 
-def lacking(trace: Trace) -> tuple[Lacking, ...]:
+def lacking(trace: Trace) -> tuple[MissingData, ...]:
     """Of the timeline and the CPU side what Nsight Systems collects; of kernels what Nsight Compute does.
 
     Decodes one launch of each kernel. What no tool collects is left out: a kernel without floating-point work has no
@@ -72,15 +72,15 @@ def missing_of_launch(trace: Trace, launch: int) -> str:
     return profiling.of_launch(trace, launch, wanted) if wanted else ""
 
 
-def _of_pytorch(trace: Trace) -> Iterator[Lacking]:
+def _of_pytorch(trace: Trace) -> Iterator[MissingData]:
     """What PyTorch's profiler would have recorded, had it been told so."""
     parts = [(missing.what, missing.why.reason) for missing in trace.missing if missing.what in _OF_PYTORCH]
     if parts:
         settings = ", ".join(_OF_PYTORCH[what] for what, _ in parts)
-        yield Lacking(PYTORCH, _merged(parts), f"torch.profiler.profile(..., {settings})")
+        yield MissingData(PYTORCH, _merged(parts), f"torch.profiler.profile(..., {settings})")
 
 
-def _of_time(trace: Trace) -> Iterator[Lacking]:
+def _of_time(trace: Trace) -> Iterator[MissingData]:
     parts = [
         (missing.what, missing.why.reason)
         for missing in trace.missing
@@ -89,10 +89,10 @@ def _of_time(trace: Trace) -> Iterator[Lacking]:
     if parts:
         of_threads, _ = profiling.of_threads(trace)
         command = of_threads or (profiling.timeline_with_threads(trace) if trace.spans else profiling.timeline(trace))
-        yield Lacking("timeline and CPU", _merged(parts), command)
+        yield MissingData("timeline and CPU", _merged(parts), command)
 
 
-def _of_kernels(trace: Trace) -> Iterator[Lacking]:
+def _of_kernels(trace: Trace) -> Iterator[MissingData]:
     kernels = kernels_of(trace)
     launches = (kernels.middle(row) for row in kernels.groups())
     facts = [kernels.facts(launch) for launch in launches if not kernels.has_failed(launch)]
@@ -106,7 +106,7 @@ def _of_kernels(trace: Trace) -> Iterator[Lacking]:
         if what in count
     ]
     if parts:
-        yield Lacking(COUNTERS, _merged(parts), _collect(trace, count))
+        yield MissingData(COUNTERS, _merged(parts), _collect(trace, count))
 
 
 def _collect(trace: Trace, parts: Collection[What]) -> str:

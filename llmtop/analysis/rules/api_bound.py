@@ -10,17 +10,24 @@ from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import lacks_threads
 from llmtop.analysis.rules.scope import is_watched
-from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu_busy, outside, requests, slow_scrape
+from llmtop.analysis.rules.signals import (
+    GPU_IDLE_PERCENT,
+    gpu_activity,
+    is_gpu_busy,
+    requests,
+    slow_scrape,
+    unadmitted_requests,
+)
 from llmtop.analysis.rules.thread_signals import (
     ALL_THE_TIME,
     NO_INPUT_WAITS,
-    FrontHerd,
+    SerialFrontend,
     ServerThread,
     drivers,
-    front_herds,
     says_on_cpu,
     says_run_queue,
     says_spent,
+    serial_frontends,
     tireless_front,
 )
 from llmtop.analysis.series.readings import source as read_by
@@ -48,7 +55,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     yield from unjudged(id, lacks_threads(trace)) if is_watched(trace) else ()
     busiest = tireless_front(trace)
     if busiest is None:
-        yield from _herds(trace)
+        yield from _serial_frontends(trace)
         return
     if busiest.shares.working < _MOSTLY:
         return
@@ -59,17 +66,17 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         yield _finding(trace, busiest, waiting)
 
 
-def _herds(trace: Trace) -> Iterator[Finding]:
+def _serial_frontends(trace: Trace) -> Iterator[Finding]:
     """Threads of one process that take turns on one core, while requests wait that the engine has not heard of."""
-    held, waiting = outside(trace), drivers(trace)
+    held, waiting = unadmitted_requests(trace), drivers(trace)
     if held is None or not waiting or not all(thread.input_wait >= _WAITS for thread in waiting):
         return
     late = slow_scrape(trace)
     lines = (*held.lines, *([late.text] if late is not None else []), says_spent(trace, waiting[0]))
-    yield from (_herd_finding(trace, found, held.value, lines) for found in front_herds(trace))
+    yield from (_herd_finding(trace, found, held.value, lines) for found in serial_frontends(trace))
 
 
-def _herd_finding(trace: Trace, found: FrontHerd, waiting: float, lines: tuple[str, ...]) -> Finding:
+def _herd_finding(trace: Trace, found: SerialFrontend, waiting: float, lines: tuple[str, ...]) -> Finding:
     first = found.threads[0]
     name, many = first.row.role or first.name, len(found.threads)
     where = read_by(trace, ids.process(first.row.pid), v.PROCESS_CPU)

@@ -60,7 +60,7 @@ def unjudged(rule: str, *lacks: Unknown | None) -> Iterator[Unjudged]:
     yield from (Unjudged(rule, why) for why in [one for one in lacks if one is not None][:1])
 
 
-class RuleBook(Protocol):
+class RuleSet(Protocol):
     """All rules for one kind of trace: `live_rules` and `report_rules`."""
 
     RULES: tuple[Rule, ...]

@@ -19,10 +19,10 @@ from llmtop.analysis.rules.signals import (
     GPU_IDLE_PERCENT,
     GPU_STARVED_PERCENT,
     gpu_activity,
-    outside,
     requests,
     says_idle,
     share_at_hand,
+    unadmitted_requests,
     work_at_hand,
 )
 from llmtop.analysis.rules.thread_signals import (
@@ -30,14 +30,14 @@ from llmtop.analysis.rules.thread_signals import (
     RUN_QUEUE_SHARE,
     ServerThread,
     found_at_gil,
-    front_herds,
     fronts,
     herd,
     loop,
     loops,
     says_spent,
-    short_front,
+    serial_frontends,
     spent_text,
+    starved_frontend,
     threads,
     tireless_front,
 )
@@ -100,8 +100,8 @@ def _has_work(trace: Trace, known: Sequence[ServerThread]) -> bool:
 
 
 def _waits_for_front(trace: Trace) -> bool:
-    is_herd = outside(trace) is not None and any(front_herds(trace))
-    return is_herd or tireless_front(trace) is not None or short_front(trace) is not None
+    is_serial = unadmitted_requests(trace) is not None and any(serial_frontends(trace))
+    return is_serial or tireless_front(trace) is not None or starved_frontend(trace) is not None
 
 
 def _may_work(trace: Trace) -> bool:

@@ -153,7 +153,7 @@ def asked(trace: Trace) -> tuple[Rule, ...]:
 
 
 def heard(rules: Sequence[Rule], found: Mapping[str, Sequence[Finding]]) -> dict[Rule, Sequence[Finding]]:
-    """The largest causes, and of the others those that nothing explains: see `base.RuleBook`."""
+    """The largest causes, and of the others those that nothing explains: see `base.RuleSet`."""
     grave = grave_rules(found)
     causes = _led({rule: found[rule.id] for rule in CAUSES if rule.id in grave and not _is_told_by(rule, grave)})
     others = [rule for rule in rules if rule not in CAUSES or rule.id not in grave]

@@ -18,7 +18,7 @@ from llmtop.remedies import for_root
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from llmtop.analysis.rules.base import Rule, RuleBook
+    from llmtop.analysis.rules.base import Rule, RuleSet
     from llmtop.model import Trace
 
 _LIVE, _REPORTS = "llmtop.analysis.rules.live_rules", "llmtop.analysis.rules.report_rules"
@@ -68,13 +68,13 @@ class Diagnosis:
         return self.silence_reason or "no findings: nothing stands out"
 
 
-def rule_book(trace: Trace) -> RuleBook:
+def rule_book(trace: Trace) -> RuleSet:
     """The rules for a trace like this.
 
     They are loaded with the first trace that asks: no first frame waits for them, and a live screen never loads what
     only reports need, kernels and timelines, nor the other way round.
     """
-    return cast("RuleBook", import_module(_LIVE if is_live(trace) else _REPORTS))
+    return cast("RuleSet", import_module(_LIVE if is_live(trace) else _REPORTS))
 
 
 def diagnose(trace: Trace, rules: Sequence[Rule] | None = None) -> Diagnosis:

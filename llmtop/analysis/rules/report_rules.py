@@ -68,7 +68,7 @@ def asked(trace: Trace) -> tuple[Rule, ...]:
 
 
 def heard(rules: Sequence[Rule], found: Mapping[str, Sequence[Finding]]) -> dict[Rule, Sequence[Finding]]:
-    """All but what others explain: see `base.RuleBook`."""
+    """All but what others explain: see `base.RuleSet`."""
     grave = grave_rules(found)
     spoken = (rule for rule in rules if grave.isdisjoint(_EXPLAINED.get(rule.id, ())))
     return {rule: found[rule.id] for rule in spoken}

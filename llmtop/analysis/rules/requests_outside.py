@@ -11,7 +11,7 @@ from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import recent_mean, says
 from llmtop.analysis.rules.scope import is_watched
-from llmtop.analysis.rules.signals import Outside, outside
+from llmtop.analysis.rules.signals import UnadmittedRequests, unadmitted_requests
 from llmtop.analysis.rules.thread_signals import ServerThread, fronts
 from llmtop.analysis.series.readings import server_track, told_why_absent
 from llmtop.analysis.server.configuration import change, one_of
@@ -28,12 +28,12 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     if server is None:
         return
     yield from unjudged(id, told_why_absent(trace, ids.NONE, v.ENDPOINT_CONNECTIONS) if is_watched(trace) else None)
-    found = outside(trace)
+    found = unadmitted_requests(trace)
     if found is not None:
         yield _finding(trace, server, found)
 
 
-def _finding(trace: Trace, server: Track, found: Outside) -> Finding:
+def _finding(trace: Trace, server: Track, found: UnadmittedRequests) -> Finding:
     front = max(fronts(trace), key=lambda thread: thread.awake, default=None)
     endpoint = ids.endpoint(ids.port(server.id))
     longest = recent_mean(trace, endpoint, v.ENDPOINT_LONGEST_WAIT) or 0.0

@@ -15,13 +15,13 @@ from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import Signal, gpu_activity, is_gpu_waiting, says_idle, says_waiting
 from llmtop.analysis.rules.thread_signals import (
     ServerThread,
-    ShortFront,
+    StarvedFrontend,
     crowding,
     held_off,
     loops,
     says_own_cost,
     says_spent,
-    short_front,
+    starved_frontend,
     threads,
     tireless_front,
 )
@@ -53,7 +53,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
 
     Where no source tells of the GPUs or of the requests, the second signal is that others queue for CPUs too.
     """
-    waiting, front = is_gpu_waiting(trace), short_front(trace)
+    waiting, front = is_gpu_waiting(trace), starved_frontend(trace)
     late = _late(trace, front)
     if late is None or (waiting is False and front is None):
         yield from unjudged(id, lacks_threads(trace)) if waiting is not False and is_watched(trace) else ()
@@ -98,7 +98,7 @@ def _message(trace: Trace, late: ServerThread, waits: float, *, is_front: bool) 
     return f"{said}: {who}" if who else said
 
 
-def _late(trace: Trace, short: ShortFront | None) -> ServerThread | None:
+def _late(trace: Trace, short: StarvedFrontend | None) -> ServerThread | None:
     """The loop that waits most for a CPU; or the process that takes requests, where it waits more or is waited for."""
     waiting = loops(trace)
     late = max(waiting, key=lambda thread: thread.shares.run_queue, default=None)
@@ -110,7 +110,7 @@ def _late(trace: Trace, short: ShortFront | None) -> ServerThread | None:
     return max(front, late, key=lambda thread: thread.shares.run_queue)
 
 
-def _front_wait(trace: Trace, front: ShortFront) -> Signal:
+def _front_wait(trace: Trace, front: StarvedFrontend) -> Signal:
     where = source_of(trace, front.thread.track, v.THREAD_ON_CPU)
     name = front.thread.row.role or front.thread.name
     text = f"{name}: all its threads wait {front.queued:.2f} s for a CPU in each second, and have {front.cores:.2f} s"

@@ -99,14 +99,14 @@ def share_at_hand(trace: Trace) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Outside(Signal):
+class UnadmittedRequests(Signal):
     """Requests that the engine has not heard of, at least so many on average; `lines` are all the counts behind it."""
 
     lines: tuple[str, ...]
 
 
 @lru_cache(maxsize=4)
-def outside(trace: Trace) -> Outside | None:
+def unadmitted_requests(trace: Trace) -> UnadmittedRequests | None:
     """More requests without an answer than run and wait in the engine, all the time; each is a second old or older.
 
     Those that are answered in one piece run meanwhile, and those that are streamed to somebody already are not
@@ -126,7 +126,7 @@ def outside(trace: Trace) -> Outside | None:
         return None
     counts = ((endpoint, v.ENDPOINT_UNANSWERED, unanswered), (server.id, v.SERVER_RUNNING, running))
     lines = tuple(says(trace, *count) for count in (*counts, (server.id, v.SERVER_WAITING, waiting)))
-    return Outside(more, lines[0], lines)
+    return UnadmittedRequests(more, lines[0], lines)
 
 
 def is_starting(trace: Trace) -> bool:

@@ -177,7 +177,7 @@ def tireless_front(trace: Trace) -> ServerThread | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ShortFront:
+class StarvedFrontend:
     """A process that takes requests, never rests, and queues for CPUs more than it works.
 
     Attributes:
@@ -191,14 +191,14 @@ class ShortFront:
     cores: float
 
 
-def short_front(trace: Trace) -> ShortFront | None:
+def starved_frontend(trace: Trace) -> StarvedFrontend | None:
     """The one that waits most. Its answers are late by that much, whatever the engine and the GPU do meanwhile."""
     everyone = sorted(fronts(trace), key=lambda thread: thread.row.pid)
     found = (_short(trace, list(members)) for _, members in groupby(everyone, key=lambda thread: thread.row.pid))
     return max((one for one in found if one is not None), key=lambda one: one.queued, default=None)
 
 
-def _short(trace: Trace, members: list[ServerThread]) -> ShortFront | None:
+def _short(trace: Trace, members: list[ServerThread]) -> StarvedFrontend | None:
     queued, cores = sum(one.shares.run_queue for one in members), sum(one.shares.on_cpu for one in members)
     counted = known(counter_rate(trace, ids.process(members[0].row.pid), v.PROCESS_CPU, WINDOW_NS))
     cores = cores if counted is None else counted / NS_PER_S  # threads that came and went are in the process's clock
@@ -208,7 +208,7 @@ def _short(trace: Trace, members: list[ServerThread]) -> ShortFront | None:
     # Many that take turns on one core (the GIL) queue whenever they ask for their turn: they have what they can use.
     if most.shares.run_queue < _ALL_OF_IT * queued and cores >= _MOSTLY_WORKS * _ONE_CORE[0]:
         return None
-    return ShortFront(most, queued, cores)
+    return StarvedFrontend(most, queued, cores)
 
 
 _QUEUES = 0.5
@@ -218,7 +218,7 @@ _ALL_OF_IT = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class FrontHerd:
+class SerialFrontend:
     """Threads of a process that takes requests which take turns on one core: together they never rest.
 
     Attributes:
@@ -229,7 +229,7 @@ class FrontHerd:
     cores: float
 
 
-def front_herds(trace: Trace) -> Iterator[FrontHerd]:
+def serial_frontends(trace: Trace) -> Iterator[SerialFrontend]:
     """Those of all front ends.
 
     A thread for each request comes and goes, and shares of threads are of their own time and add up to more: their
@@ -245,7 +245,7 @@ def front_herds(trace: Trace) -> Iterator[FrontHerd]:
         cores /= NS_PER_S
         queued = max(one.shares.run_queue for one in rivals)
         if cores <= most and cores + queued >= least and cores >= _MOSTLY_WORKS * least:
-            yield FrontHerd(tuple(sorted(rivals, key=lambda one: -one.awake)), cores)
+            yield SerialFrontend(tuple(sorted(rivals, key=lambda one: -one.awake)), cores)
 
 
 _MOSTLY_WORKS = 0.5

@@ -35,7 +35,7 @@ _NO_CALLS = Unknown("system calls have not been timed yet", "wait for the first 
 
 
 @dataclass(frozen=True, slots=True)
-class _Looks:
+class _ProbeReports:
     """When the probes reported, and how long they had been attached by then."""
 
     polls: tuple[int, ...]
@@ -89,13 +89,13 @@ def syscall_heatmap(
     return _heatmap("all system calls" if name is None else name, trace, looks, counters, window_ns, columns, known)
 
 
-def _looks(trace: Trace, observed: Metric) -> _Looks | None:
+def _looks(trace: Trace, observed: Metric) -> _ProbeReports | None:
     series = [one for (_, name), one in trace.series.items() if name == observed.name and len(one) > 1]
     if not series:
         return None
     polls = tuple(sorted({t for one in series for t, _ in one.known}))
     usual = statistics.median(b - a for a, b in pairwise(polls)) if len(polls) > 1 else NS_PER_S
-    return _Looks(polls, tuple(series), _HOLD * usual)
+    return _ProbeReports(polls, tuple(series), _HOLD * usual)
 
 
 def _counters(trace: Trace, names: set[str] | None) -> Iterator[LatencyCounters]:
@@ -115,7 +115,7 @@ def _counters(trace: Trace, names: set[str] | None) -> Iterator[LatencyCounters]
 def _heatmap(
     title: str,
     trace: Trace,
-    looks: _Looks,
+    looks: _ProbeReports,
     counters: Sequence[LatencyCounters],
     window_ns: int,
     columns: int,
@@ -147,7 +147,7 @@ def _final_columns(
 
 
 def _column(
-    looks: _Looks, counters: Iterable[LatencyCounters], uppers: Sequence[float], interval: tuple[int, int] | None
+    looks: _ProbeReports, counters: Iterable[LatencyCounters], uppers: Sequence[float], interval: tuple[int, int] | None
 ) -> HeatColumn | None:
     """What was counted between two polls: neighbours that are narrower than a poll share it."""
     if interval is None:

@@ -54,7 +54,7 @@ _PROGRESS: tuple[Metric, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Rest:
+class _NoProgress:
     """What shows that nothing comes of it: a line of evidence, and what it is taken for."""
 
     text: str
@@ -104,7 +104,7 @@ def _still_since(trace: Trace, server: Track) -> int | None:
     return since if newest - since >= RESTING_NS and trace.end_ns - newest <= RESTING_NS else None
 
 
-def _rest(trace: Trace, still_ns: int) -> _Rest | None:
+def _rest(trace: Trace, still_ns: int) -> _NoProgress | None:
     """What shows that nothing works on the requests; None where something may."""
     sm = _gpu_percent(trace, v.GPU_SM, still_ns)
     busy = sm if sm is not None else _gpu_percent(trace, v.GPU_UTIL, still_ns)
@@ -119,25 +119,25 @@ def _rest(trace: Trace, still_ns: int) -> _Rest | None:
     gpu = f", GPU {busy:.0f} % busy (NVML)" if busy is not None else ""
     taken = f"engine and workers take {cores:.1%} of a core (/proc){gpu}"
     if cores <= _RESTS:
-        return _Rest(taken, "nothing works: it waits for something that never comes")
+        return _NoProgress(taken, "nothing works: it waits for something that never comes")
     # A GPU that is not seen may be what is polled.
     polling = _cores_polling(trace) if still_ns >= POLLING_NS and busy is not None else 0.0
     if polling > 0 and cores - polling <= _RESTS * max(1.0, cores):
         told = f"{taken}, all of it polling (probes)"
-        return _Rest(told, "nothing works: all that is busy asks again and again for what never comes")
+        return _NoProgress(told, "nothing works: all that is busy asks again and again for what never comes")
     if still_ns >= LOOPING_NS and _ONE_CORE[0] <= cores <= _ONE_CORE[1]:
-        return _Rest(taken, "one CPU is busy all the time: the engine is in a loop, or compiles")
+        return _NoProgress(taken, "one CPU is busy all the time: the engine is in a loop, or compiles")
     return None
 
 
-def _spinning(trace: Trace, sm: float | None, still_ns: int) -> _Rest | None:
+def _spinning(trace: Trace, sm: float | None, still_ns: int) -> _NoProgress | None:
     dram, tensor = (_gpu_percent(trace, metric, SPINNING_NS) for metric in (v.GPU_DRAM, v.GPU_TENSOR))
     if sm is None or dram is None or tensor is None or still_ns < SPINNING_NS:
         return None
     if sm < _GPU_SPINS_PERCENT or max(dram, tensor) > _MOVES_NOTHING_PERCENT:
         return None
     text = f"SM {sm:.0f} %, DRAM {dram:.1f} %, tensor {tensor:.1f} % (GPM)"
-    return _Rest(text, "nothing works: its GPUs spin in a collective whose other ranks do not come")
+    return _NoProgress(text, "nothing works: its GPUs spin in a collective whose other ranks do not come")
 
 
 def _gpu_percent(trace: Trace, metric: Metric, window_ns: int) -> float | None:
@@ -176,7 +176,7 @@ def _cores_polling(trace: Trace) -> float:
     return sum(shares.polling or 0.0 for shares in behind)
 
 
-def _fault(trace: Trace, server: Track, running: float, since: int, rest: _Rest) -> Fault:
+def _fault(trace: Trace, server: Track, running: float, since: int, rest: _NoProgress) -> Fault:
     engine = next((part for part in parts(trace) if not part.is_front), None)
     where = source(trace, server.id, v.SERVER_OUTPUT_TOKENS)
     still = for_s(since, trace.end_ns)

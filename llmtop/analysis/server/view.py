@@ -119,7 +119,7 @@ def server_view(
     trace: Trace, *, rate_window_ns: int = RATE_WINDOW_NS, latency_window_ns: int = LATENCY_WINDOW_NS
 ) -> ServerView | Unknown:
     """Everything the server's endpoint tells, or why there is no endpoint; kept for the newest traces."""
-    view = _view(trace, _Maker.all, rate_window_ns, latency_window_ns)
+    view = _view(trace, _StatsBuilder.all, rate_window_ns, latency_window_ns)
     return (
         view
         if isinstance(view, Unknown)
@@ -129,11 +129,11 @@ def server_view(
 
 def server_load(trace: Trace) -> ServerView | Unknown:
     """What is told of a server in one line: no latencies and no graphs, which cost ten times as much."""
-    return _view(trace, _Maker.load, RATE_WINDOW_NS, LATENCY_WINDOW_NS)
+    return _view(trace, _StatsBuilder.load, RATE_WINDOW_NS, LATENCY_WINDOW_NS)
 
 
 def _view(
-    trace: Trace, choose: Callable[[_Maker], Iterable[ServerNumber]], rate_window_ns: int, latency_window_ns: int
+    trace: Trace, choose: Callable[[_StatsBuilder], Iterable[ServerNumber]], rate_window_ns: int, latency_window_ns: int
 ) -> ServerView | Unknown:
     track = server_track(trace)
     life = liveness(trace)
@@ -145,7 +145,7 @@ def _view(
         rate_window_ns = min(rate_window_ns, max(_LEAST_WINDOW_NS, trace.end_ns - since_ns))
         if trace.why_missing(whats.track(track.id), whats.kind(TrackKind.SERVER)) is not None:
             rate_window_ns = 0  # nor is there one since
-    chosen = choose(_Maker(trace, track.id, rate_window_ns, latency_window_ns))
+    chosen = choose(_StatsBuilder(trace, track.id, rate_window_ns, latency_window_ns))
     stats = {stat.concept: stat for stat in chosen}
     lost = _why_lost(life, trace.why_missing(whats.track(track.id), whats.kind(TrackKind.SERVER)))
     age_s = ages.old_s(trace, TrackKind.SERVER)
@@ -177,7 +177,7 @@ def _with_gpu_memory(why: Unknown, trace: Trace) -> Unknown:
 
 
 @dataclass(frozen=True, slots=True)
-class _Maker:
+class _StatsBuilder:
     """Makes the stats of one server track."""
 
     trace: Trace

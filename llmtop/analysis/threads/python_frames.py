@@ -43,7 +43,7 @@ _Place: TypeAlias = "tuple[str, bool]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Joined:
+class StacksWithPython:
     """Native stacks with Python frames in them.
 
     Attributes:
@@ -61,7 +61,7 @@ def is_python(stack: Stack) -> bool:
     return stack.unit == "samples" and stack.state in (PythonState.RUNNING, PythonState.WAITING)
 
 
-def join_python(stacks: Iterable[Stack], *, detail: bool = False) -> Joined:
+def join_python(stacks: Iterable[Stack], *, detail: bool = False) -> StacksWithPython:
     """Divide the time of each native stack over the Python stacks that its thread was seen in, in the same state.
 
     Both are samples of one thread taken apart from each other, so the division is by frequency: an estimate. A
@@ -88,7 +88,7 @@ def join_python(stacks: Iterable[Stack], *, detail: bool = False) -> Joined:
             sums[key] = sums.get(key, 0.0) + stack.weight * share
     unit = native[0].unit if native else "ns"
     joined = tuple(Stack(frames, weight, unit, state, track) for (track, state, frames), weight in sums.items())
-    return Joined(joined, covered / total if total else 0.0, _looks(everything))
+    return StacksWithPython(joined, covered / total if total else 0.0, _looks(everything))
 
 
 def _below(stack: Stack, options: _Options | None, detail: bool) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def _below(stack: Stack, options: _Options | None, detail: bool) -> tuple[str, .
     return stack.frames if detail or options is None else called_by_python(stack.frames)
 
 
-def python_only(stacks: Iterable[Stack], *, detail: bool = False) -> Joined:
+def python_only(stacks: Iterable[Stack], *, detail: bool = False) -> StacksWithPython:
     """The stacks of interpreters alone, where no probe tells times: their unit is looks."""
     counted = [stack for stack in stacks if is_python(stack)]
     states = {PythonState.RUNNING: ON_CPU, PythonState.WAITING: "waiting"}
@@ -106,7 +106,7 @@ def python_only(stacks: Iterable[Stack], *, detail: bool = False) -> Joined:
         replace(stack, frames=_marked(stack.frames, detail), state=states[PythonState(stack.state)])
         for stack in counted
     )
-    return Joined(tuple(marked), 1.0, _looks(counted))
+    return StacksWithPython(tuple(marked), 1.0, _looks(counted))
 
 
 @lru_cache(maxsize=2048)

@@ -13,7 +13,7 @@ from llmtop.analysis.threads.flames import Order, TreeContent
 from llmtop.analysis.threads.python_frames import (
     IN_KERNEL,
     IN_PYTHON,
-    Joined,
+    StacksWithPython,
     is_python,
     join_python,
     python_only,
@@ -227,16 +227,16 @@ class MergedNode(StackNode):
             yield MergedNode(name, kind, depth + 1, folded, self._common, self)
 
 
-def _joined(stacks: Sequence[Stack], wanted: TreeContent) -> Joined:
+def _joined(stacks: Sequence[Stack], wanted: TreeContent) -> StacksWithPython:
     """Stacks of one unit, since times and numbers of samples do not add up: of time where there are any."""
     units = {stack.unit for stack in stacks if not is_python(stack)}
     if not units:
-        return python_only(stacks, detail=wanted.detail) if wanted.python else Joined(())
+        return python_only(stacks, detail=wanted.detail) if wanted.python else StacksWithPython(())
     unit = "ns" if "ns" in units else min(units)
     if wanted.python:
         kept = (stack for stack in stacks if stack.unit == unit or is_python(stack))
         return join_python(kept, detail=wanted.detail)
-    return Joined(tuple(stack for stack in stacks if stack.unit == unit and not is_python(stack)))
+    return StacksWithPython(tuple(stack for stack in stacks if stack.unit == unit and not is_python(stack)))
 
 
 _NOBODY = (("process", "process"), ("thread", "thread"))
