@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from textual.app import App
+    from textual.binding import BindingType
 
     from llmtop.tui.panes.view import View
 
@@ -28,6 +29,13 @@ def bind_idle_keys(app: App[Any]) -> None:
     known = {binding.key for binding in bindings_of(app)} | {key for key in ascii_letters if hasattr(app, f"key_{key}")}
     for key in {*ascii_letters, *_OF_ROWS} - known:
         app.bind(key, f"idle_key('{key}')", show=False)
+
+
+def idle_bindings(known: Iterable[BindingType]) -> list[Binding]:
+    """The same for a kind of screen below which the program's keys do not get, with these keys of its own."""
+    own = {one.key for one in Binding.make_bindings(known)}
+    keys = [key for key in (*ascii_letters, *_OF_ROWS) if key not in own]
+    return [Binding(key, f"app.idle_key('{key}')", show=False) for key in keys]
 
 
 def why_idle(key: str, focused: Contents | Unknown, views: Iterable[View[Any] | type[View[Any]]]) -> str:

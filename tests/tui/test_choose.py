@@ -32,6 +32,24 @@ async def test_a_key_chooses_or_leaves(keys: tuple[str, ...], chosen: object, co
     assert (app.return_value, app.return_code or 0) == (chosen, code)
 
 
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("3", "3: there are 2 servers"),
+        ("x", "x does nothing here: arrows and Enter, or a number, take a server; q leaves"),
+        ("slash", "/ does nothing here: arrows and Enter, or a number, take a server; q leaves"),
+    ],
+)
+async def test_a_key_that_takes_no_server_says_which_do(key: str, why: str) -> None:
+    app = ChooseApp(SERVERS)
+    async with app.run_test(size=(80, 10), notifications=True) as pilot:
+        await pilot.press(key)
+        assert [notice.message for notice in app._notifications] == [why]
+        assert app.is_running
+        await pilot.press("q")
+    assert app.return_value is None
+
+
 def test_who_leaves_without_one_has_done_nothing_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "choose_target", lambda _: None)
     with pytest.raises(SystemExit) as left:

@@ -147,6 +147,45 @@ async def test_a_key_that_does_nothing_says_why(keys: tuple[str, ...], why: str)
         assert said(app) == [why]
 
 
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ("question_mark x", "x does nothing here; ? lists what does"),
+        ("question_mark R", "R: Keys has no rows to sort"),
+        ("4 z enter u", "u does nothing here; ? lists what does"),
+        ("4 z enter n", "n works in EngineCore: The next or the last place of the text"),
+    ],
+)
+async def test_a_key_that_does_nothing_in_a_dialog_says_so(keys: str, why: str) -> None:
+    app = fixed_app()
+    async with running(app, keys=keys.split()) as pilot:
+        assert said(app) == [why]
+        text = await press(pilot, "y", "Y")
+        assert said(app)[1].startswith("copied "), "the keys of all screens are not idle"
+        assert "1 Roofline" not in text
+        assert "1 Roofline" in await press(pilot, "q", "escape")
+
+
+@pytest.mark.parametrize(
+    ("keys", "title"), [("2 m", "What stall reasons mean"), ("7 m", "Why a GPU has nothing to do")]
+)
+async def test_what_reasons_and_causes_mean_is_left_with_the_key_that_opened_it_and_no_other_letter(
+    keys: str, title: str
+) -> None:
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        for key in keys.split():
+            await pilot.press(key)
+            await settle(pilot)
+        await pilot.press("v")
+        assert said(app) == ["v does nothing here; ? lists what does"]
+        assert title in app.screen_text()
+        await pilot.press("m")
+        await settle(pilot)
+        assert title not in app.screen_text()
+
+
 async def test_a_key_of_a_view_that_was_never_shown_is_named() -> None:
     app = ExploreApp([read(report())])
     async with app.run_test(size=(120, 40), notifications=True) as pilot:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 from textual.reactive import Reactive
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
+from llmtop.tui.idle_keys import idle_bindings
 from llmtop.tui.screens.holding import HoldingScreen
 from llmtop.tui.textual_private import SparingScreen
 
@@ -52,10 +53,13 @@ class FullScreen(SparingScreen[None], _FaultsOfScreens):
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
 
 
+_OF_PROGRAM: Final[tuple[BindingType, ...]] = (
+    Binding("question_mark", "app.help", "help", key_display="?", tooltip="This list"),
+    Binding("s", "app.save_screen", "screenshot", show=False, tooltip="Save the screen as SVG and as text"),
+)
+
+
 class Dialog(ModalScreen[None], _FaultsOfScreens):
     """A screen over another one, with the keys that work on every screen: below a modal one the program's do not."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark", "app.help", "help", key_display="?", tooltip="This list"),
-        Binding("s", "app.save_screen", "screenshot", show=False, tooltip="Save the screen as SVG and as text"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*_OF_PROGRAM, *idle_bindings([*_OF_PROGRAM, *HoldingScreen.BINDINGS])]

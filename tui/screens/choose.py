@@ -16,7 +16,10 @@ from llmtop.model import Target
 from llmtop.servers.recognise import in_cells
 from llmtop.text import shorten
 from llmtop.tui.driver import TerminalApp
+from llmtop.tui.idle_keys import bind_idle_keys
+from llmtop.tui.key_names import key_name
 from llmtop.tui.render.lines import width_of
+from llmtop.tui.screens.holding import SHORT_S
 
 _DIGITS = 9
 _WIDEST = 32
@@ -39,6 +42,7 @@ class ChooseApp(TerminalApp[Target | None]):
     def __init__(self, servers: Sequence[Target]) -> None:
         super().__init__()
         self._servers = servers
+        bind_idle_keys(self)
 
     def compose(self) -> ComposeResult:
         """The question, the list, the keys."""
@@ -56,6 +60,15 @@ class ChooseApp(TerminalApp[Target | None]):
         """Leave with the server that has this number."""
         if number <= len(self._servers):
             self.exit(self._servers[number - 1])
+        else:
+            self._say(f"{number}: there are {len(self._servers)} servers")
+
+    def action_idle_key(self, key: str) -> None:
+        """Say that a key does nothing, and which do something."""
+        self._say(f"{key_name(key)} does nothing here: arrows and Enter, or a number, take a server; q leaves")
+
+    def _say(self, what: str) -> None:
+        self.notify(what, severity="warning", markup=False, timeout=SHORT_S)
 
     def action_interrupt(self) -> None:
         """Leave as from any program of a shell."""
