@@ -42,7 +42,7 @@ MEMORY_KINDS = {
 _ALLOCATED, _RELEASED = 0, 1
 """ENUM_CUDA_DEV_MEM_EVENT_OPER."""
 _NAMES = ("nameId", "textId")
-_SIZES = ("size", "packedSize", "bytes")
+_SIZES = ("size", "packedSize")
 _READ_ELSEWHERE = (
     "NVTX_",
     "OSRT_",

@@ -28,6 +28,7 @@ KINDS: Final[Mapping[str, str]] = {
     "launch": "launch call",
     "call": "CUDA call",
     "nvtx": "NVTX range",
+    "mark": "NVTX mark",
     "operator": "operator",
     "python": "Python function",
     "region": "span",
@@ -42,6 +43,7 @@ TrackRows: TypeAlias = "array[int] | range"
 _GROUPS = {
     "sync": "synchronisation",
     "nvtx": "NVTX",
+    "mark": "NVTX marks",
     "operator": "operators",
     "python": "Python",
     "region": "spans",
