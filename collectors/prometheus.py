@@ -1,41 +1,29 @@
-"""The server's own numbers, from its Prometheus endpoint, under the names of the vocabulary.
-
-One number may stand in several samples: per data-parallel engine, per rank, per outcome. How they become one:
-
-* ranks of one tensor-parallel group repeat each other (`Engine.replicas`): the largest counts once;
-* counts and request gauges add up over everything else;
-* KV cache usage is that of the fullest engine, because that one preempts, however empty the others are;
-* hit rates are the mean over engines, and so are estimates "per GPU".
-"""
+"""The server's own numbers, from its Prometheus endpoint, under the names of the vocabulary."""
 
 from __future__ import annotations
 
 import http.client
 import json
-import math
 import os
-import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote
 
 from llmtop import ids, settings, whats
 from llmtop import vocabulary as v
 from llmtop.collectors.endpoint_failures import Failure, likeliest, refused, silent, strange, unreachable
+from llmtop.collectors.exposed_values import read_values, wanted_names
+from llmtop.collectors.job_thread import Job, JobThread
 from llmtop.collectors.loading import Start, age, progress
 from llmtop.collectors.metrics_http import TIMEOUT_S, Fetch, Fetcher, NotHttpError, Page
-from llmtop.collectors.metrics_text import ExposedSample, Exposition, Pairs, TextReader, key
+from llmtop.collectors.metrics_text import Exposition, TextReader, key
 from llmtop.collectors.scrape_pace import SLOW_NS, ScrapePace
 from llmtop.collectors.slots import Running, Slots, slots_of
 from llmtop.model import (
     NS_PER_S,
     Engine,
-    ExposedNumber,
     Fact,
     Issue,
     Mark,
@@ -80,8 +68,6 @@ _NO_SERVER = Unknown(
     "or to be told where they are: --metrics-url http://localhost:PORT/metrics; "
     "threads, GPUs and system calls are shown of any process",
 )
-_LARGEST = {v.SERVER_KV_USAGE}
-_MEAN = {v.SERVER_PREFIX_HIT_RATE, v.SERVER_ACCEPTANCE, v.SERVER_FLOPS, v.SERVER_READ_BYTES, v.SERVER_WRITE_BYTES}
 _SAME_IN_OTHER_WORDS = {
     v.SERVER_PREFIX_HIT_RATE: v.SERVER_PREFIX_HITS,
     v.SERVER_PREFIX_HITS: v.SERVER_PREFIX_HIT_RATE,
@@ -93,7 +79,6 @@ _ALL = tuple(
     m for m in vars(v).values() if isinstance(m, Metric) and m.name.startswith("server.") and m not in v.ENDED.values()
 )
 _UNANSWERED = (EndpointAnswer.NOT_HTTP, EndpointAnswer.UNREACHABLE, EndpointAnswer.REFUSED, EndpointAnswer.SILENT)
-_SUFFIXES = ("_bucket", "_sum", "_count")
 
 
 @dataclass(slots=True)
@@ -132,74 +117,11 @@ class _Scrape:
     slots: Slots | Unknown | None = None
 
 
-_T = TypeVar("_T")
-
-
-class _Job(Generic[_T]):
-    """Work that another thread does, because it may hang with the server."""
-
-    def __init__(self, work: Callable[[], _T]) -> None:
-        self._work = work
-        self._outcome: list[_T] = []
-        self._error: BaseException | None = None
-        self._done = threading.Event()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Whether it is done by then."""
-        return self._done.wait(timeout_s)
-
-    @property
-    def outcome(self) -> _T:
-        """What came of it, once it is done; what it raised is raised here."""
-        if self._error is not None:
-            raise self._error
-        return self._outcome[0]
-
-    def run(self) -> None:
-        """Do it."""
-        try:
-            self._outcome.append(self._work())
-        except BaseException as error:  # the border of the thread: `outcome` raises it
-            self._error = error
-        self._done.set()
-
-
-class _JobThread:
-    """A thread that does one job after the other: making one for each page costs as much as a tenth of the page.
-
-    It ends when it is told to, and when nobody holds this any more.
-    """
-
-    def __init__(self) -> None:
-        self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def start(self, work: Callable[[], _T]) -> _Job[_T]:
-        """Have something done as soon as what was asked for before is."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=_work, args=(self._jobs,), name="llmtop scrape", daemon=True)
-            self._thread.start()
-            weakref.finalize(self, self._jobs.put, None)
-        job = _Job(work)
-        self._jobs.put(job)
-        return job
-
-    def close(self) -> None:
-        """Have the thread end after what it does now."""
-        self._jobs.put(None)
-
-
-def _work(jobs: SimpleQueue[_Job[Any] | None]) -> None:
-    while (job := jobs.get()) is not None:
-        job.run()
-        del job  # and with it the page, before the next is waited for
-
-
 class _FetchThread:
     """A connection and the thread that asks over it."""
 
     def __init__(self, fetcher: Fetcher, fetch: Fetch | None) -> None:
-        self.hand = _JobThread()
+        self.hand = JobThread()
         self.fetcher = fetcher
         self.fetch: Fetch = fetch or fetcher
 
@@ -254,8 +176,8 @@ class PrometheusCollector:
         """Addresses that turned out not to speak HTTP, until when they are left alone, and what they said."""
         self._pace = ScrapePace()
         self._not_before_ns = 0
-        self._job: _Job[_Scrape | Failure | Unknown] | None = None
-        self._aside: _Job[int | None] | None = None
+        self._job: Job[_Scrape | Failure | Unknown] | None = None
+        self._aside: Job[int | None] | None = None
         self._asked: tuple[str, int] | None = None
         """The URL that is being asked, and since when."""
         self._took_ns = 0
@@ -445,7 +367,7 @@ class PrometheusCollector:
             engine = engine_of(text, self._engines, self._target.kind)
             if engine is None:
                 return strange(url, text, self._expected())
-            connected = _Connected(url, engine, TextReader(_wanted(engine)))
+            connected = _Connected(url, engine, TextReader(wanted_names(engine)))
         exposition = connected.reader.read(text)
         if not exposition:
             self._connected = None  # another server may have taken over the port: look at its names afresh
@@ -555,7 +477,7 @@ class PrometheusCollector:
         readings: list[Reading] = []
         unread: dict[Metric, Unknown] = {}
         for metric in _ALL:
-            read = _read(engine, metric, scrape.exposition)
+            read = read_values(engine, metric, scrape.exposition)
             if isinstance(read, Unknown):
                 if metric not in v.SERVER_OPTIONAL:
                     unread[metric] = read
@@ -634,134 +556,6 @@ def engine_of(text: str, engines: Iterable[Engine], kind: str) -> Engine | None:
         return by_kind[kind]
     best = max(counts, key=lambda each: counts[each], default=None)
     return by_kind[best] if best is not None and counts[best] else None
-
-
-def _wanted(engine: Engine) -> set[str]:
-    families = (*engine.names.values(), *engine.means.values())
-    plain = {key(name) for samples in families for sample in samples for name in (sample.name, *sample.plus)}
-    parts = {
-        key(sample.name + suffix)
-        for samples in engine.distributions.values()
-        for sample in samples
-        for suffix in _SUFFIXES
-    }
-    return plain | parts | {key(name) for name in engine.info}
-
-
-_Values = list[tuple[Metric, float | None, str]]
-
-
-def _read(engine: Engine, metric: Metric, exposition: Exposition) -> _Values | Unknown:
-    """The readings of one vocabulary metric, each with the name it came from, or why there are none."""
-    if metric in engine.names:
-        for sample in engine.names[metric]:
-            chosen = _chosen(exposition.samples.get(key(sample.name), ()), sample)
-            if chosen:
-                told = v.ENDED[metric] if sample.at_end else metric
-                more = (key(name) for name in sample.plus if key(name) in exposition.samples)
-                parts = [chosen, *(exposition.samples[name] for name in more)]
-                return [(told, _added(metric, parts, engine.replicas, sample.scale), chosen[0].name)]
-        return _absent(engine, engine.names[metric], exposition)
-    if metric in engine.distributions:
-        for sample in engine.distributions[metric]:
-            values = _distribution(metric, sample, exposition, engine.replicas)
-            if values:
-                return values
-        return _absent(engine, engine.distributions[metric], exposition)
-    if metric in engine.means:
-        return _mean(metric, engine, exposition)
-    return Unknown(f"{engine.title} exports no {metric.title}")
-
-
-def _mean(metric: Metric, engine: Engine, exposition: Exposition) -> _Values | Unknown:
-    """A latency of which only the sum and the number are counted: a histogram of one bucket, without an end."""
-    values: _Values = []
-    for part, sample in zip((v.total(metric), v.bucket(metric, math.inf)), engine.means[metric], strict=True):
-        chosen = _chosen(exposition.samples.get(key(sample.name), ()), sample)
-        if not chosen:
-            return _absent(engine, (sample,), exposition)
-        values.append((part, _folded(metric, chosen, engine.replicas, sample.scale), chosen[0].name))
-    return values
-
-
-def _absent(engine: Engine, samples: Sequence[ExposedNumber], exposition: Exposition) -> Unknown:
-    name = samples[0].name
-    if samples[0].where and exposition.samples.get(key(name)):
-        label, values = next(iter(samples[0].where.items()))
-        return Unknown(f"{engine.title} has no {name} with {label}={'|'.join(values)}, or none so far")
-    if key(name) in exposition.declared:
-        return Unknown(f"{engine.title} has written no {name} yet", "it comes with its first request")
-    return Unknown(f"this {engine.title} shows no {name}: another version, or none so far")
-
-
-def _chosen(samples: Sequence[ExposedSample], wanted: ExposedNumber) -> Sequence[ExposedSample]:
-    where = wanted.where.items()
-    if not where:
-        return samples
-    return [sample for sample in samples if all(sample.labels.get(label, "") in values for label, values in where)]
-
-
-def _added(
-    metric: Metric, parts: Iterable[Iterable[ExposedSample]], replicas: tuple[str, ...], scale: float
-) -> float | None:
-    """The sum of what one number is divided into; None when a part has no value, for it would be too small."""
-    values = [_folded(metric, part, replicas, scale) for part in parts]
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
-
-
-def _folded(metric: Metric, samples: Iterable[ExposedSample], replicas: tuple[str, ...], scale: float) -> float | None:
-    values = list(_without_replicas(samples, replicas).values())
-    if not values:
-        return None
-    if metric in _LARGEST:
-        return max(values) * scale
-    return sum(values) * scale / (len(values) if metric in _MEAN else 1)
-
-
-@lru_cache(maxsize=4096)  # hundreds at each scrape, always the same ones
-def _told_apart_by(pairs: Pairs, replicas: tuple[str, ...]) -> Pairs:
-    return tuple(pair for pair in pairs if pair[0] not in replicas)
-
-
-def _without_replicas(samples: Iterable[ExposedSample], replicas: tuple[str, ...]) -> dict[Pairs, float]:
-    """One value for each set of labels that is left when the replicas' labels are taken away."""
-    values: dict[Pairs, float] = {}
-    for sample in samples:
-        if sample.value is not None:
-            labels = _told_apart_by(sample.pairs, replicas) if replicas else sample.pairs
-            values[labels] = max(sample.value, values.get(labels, -math.inf))
-    return values
-
-
-def _distribution(metric: Metric, sample: ExposedNumber, exposition: Exposition, replicas: tuple[str, ...]) -> _Values:
-    """The counters of a histogram: one per bucket, the count as the bucket up to infinity, and the sum."""
-
-    def part(suffix: str) -> Sequence[ExposedSample]:
-        return _chosen(exposition.samples.get(key(sample.name + suffix), ()), sample)
-
-    buckets: dict[float, float] = {}
-    for labels, value in _without_replicas(part("_bucket"), replicas).items():
-        upper = _upper_bound(labels) * sample.scale
-        buckets[upper] = buckets.get(upper, 0.0) + value
-    counts = part("_count")
-    source = next((one.name.rpartition("_")[0] for one in (*part("_bucket"), *counts)), "")
-    if math.inf not in buckets and counts:
-        buckets[math.inf] = sum(_without_replicas(counts, replicas).values())
-    values: _Values = [
-        (v.bucket(metric, upper), count, source) for upper, count in sorted(buckets.items()) if not math.isnan(upper)
-    ]
-    if values and (sums := part("_sum")):
-        values.append((v.total(metric), sum(_without_replicas(sums, replicas).values()) * sample.scale, source))
-    return values
-
-
-@lru_cache(maxsize=4096)
-def _upper_bound(labels: Pairs) -> float:
-    try:
-        return float(dict(labels)["le"])
-    except (KeyError, ValueError):
-        return math.nan
 
 
 def _facts(target: Target, connected: _Connected, exposition: Exposition) -> dict[str, Fact]:

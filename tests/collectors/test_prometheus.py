@@ -27,6 +27,7 @@ from llmtop import ids, settings
 from llmtop import vocabulary as v
 from llmtop.collectors import loading, prometheus
 from llmtop.collectors.base import Aim, Endpoint
+from llmtop.collectors.job_thread import JobThread
 from llmtop.collectors.metrics_http import Fetcher, Page, is_here
 from llmtop.collectors.prometheus import PrometheusCollector, engine_of
 from llmtop.collectors.registry import target_collectors
@@ -1200,7 +1201,7 @@ def test_all_pages_are_asked_for_by_one_thread_that_ends_with_the_collector() ->
 
 
 def test_the_thread_that_asks_ends_when_nobody_holds_the_collector() -> None:
-    hand = prometheus._JobThread()
+    hand = JobThread()
     assert hand.start(lambda: 42).wait(10)
     thread = hand._thread
     assert thread is not None
