@@ -161,6 +161,7 @@ def test_only_new_messages_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         file.write(b"6,2,2,-;new\n key=value\n")
     assert log.messages() == ["new"]
     log.close()
+    log.close()
     assert log.messages() == []
 
 

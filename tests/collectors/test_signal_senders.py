@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import signal
+import struct
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -176,6 +178,116 @@ def test_places_of_fields_are_the_kernels_own() -> None:
     assert signal_senders._places(told) == {"common_pid": 12, "sig": 16, "code": 24, "pid": 44}
     with pytest.raises(ValueError, match="has no field pid"):
         signal_senders._places(told.replace("int pid;", "int tid;"))
+
+
+GONE = 99_999_999
+"""More than PIDs go to (`PID_MAX_LIMIT`): nobody has it."""
+
+
+class Recorded:
+    """A kernel that writes what it is told to into the ring of one CPU, and who reads it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, begins: int = 0) -> None:
+        self.page = os.sysconf("SC_PAGE_SIZE")
+        file = os.memfd_create("ring")
+        os.ftruncate(file, 9 * self.page)
+        self.memory = mmap.mmap(file, 9 * self.page)
+        self._at(1032, begins)
+        self._at(1024, begins)
+        self.head = begins
+        monkeypatch.setattr(kernel, "listen_to_tracepoint", lambda *_: file)
+        self.senders = SignalSenders()
+        self.senders._places = {"common_pid": 4, "sig": 8, "code": 12, "pid": 16}
+        self.ring = signal_senders._Ring(0)
+        self.senders._rings.append(self.ring)
+
+    def _at(self, place: int, value: int) -> None:
+        struct.pack_into("=Q", self.memory, place, value)
+
+    @property
+    def tail(self) -> int:
+        return int(struct.unpack_from("=Q", self.memory, 1032)[0])
+
+    def write(self, kind: int, body: bytes, size: int | None = None) -> None:
+        record = struct.pack("=IHH", kind, 0, 8 + len(body) if size is None else size) + body
+        for offset, byte in enumerate(record):
+            self.memory[self.page + (self.head + offset) % (8 * self.page)] = byte
+        self.head += len(record)
+        self._at(1024, self.head)
+
+    def named(self, tid: int, name: bytes) -> None:
+        self.write(3, struct.pack("=II", GONE, tid) + name.ljust(16, b"\0"))
+
+    def sent(self, number: int, target: int, *, t_ns: int, sender: int = GONE, code: int = 0) -> None:
+        raw = struct.pack("=iiiii", 0, sender, number, code, target)
+        self.write(9, struct.pack("=IIQI", sender, sender, t_ns, len(raw)) + raw)
+
+    def close(self) -> None:
+        self.ring.close()
+        self.memory.close()
+
+
+@pytest.mark.parametrize("before_the_end", [0, 1, 7, 8, 9, 20, 60, 4000])
+def test_what_the_kernel_writes_is_read_wherever_it_stands_in_its_ring(
+    before_the_end: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = Recorded(monkeypatch, 8 * os.sysconf("SC_PAGE_SIZE") - before_the_end)
+    recorded.sent(signal.SIGKILL, 7, t_ns=5)
+    recorded.named(GONE, b"kill")
+    recorded.sent(signal.SIGTERM, 8, t_ns=6, code=0x80)
+    assert recorded.senders.of(7, ENDING) == Sent(signal.SIGKILL, 5, GONE, "kill", False), "its name came behind it"
+    assert recorded.senders.of(8, ENDING) == Sent(signal.SIGTERM, 6, GONE, "kill", True)
+    assert recorded.tail == recorded.head, "what was read has room again"
+    recorded.sent(signal.SIGTERM, 7, t_ns=9)
+    assert recorded.senders.of(7, ENDING, since_ns=9) == Sent(signal.SIGTERM, 9, GONE, "kill", False)
+    assert recorded.senders.of(7, ENDING, since_ns=10) is None
+    assert recorded.senders.of(7, (signal.SIGKILL,)) == Sent(signal.SIGKILL, 5, GONE, "kill", False)
+    recorded.close()
+
+
+def test_a_header_that_is_none_costs_what_stands_behind_it_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = Recorded(monkeypatch)
+    recorded.sent(signal.SIGTERM, 7, t_ns=1)
+    recorded.write(9, b"", size=7)
+    recorded.sent(signal.SIGTERM, 8, t_ns=2)
+    assert recorded.senders.of(7, ENDING) is not None
+    assert recorded.senders.of(8, ENDING) is None
+    recorded.write(1, b"", size=8)
+    recorded.sent(signal.SIGTERM, 9, t_ns=3)
+    assert recorded.senders.of(9, ENDING) is not None
+    recorded.close()
+
+
+@pytest.mark.parametrize(("later_s", "sender"), [(119.9, GONE), (120, 7)])
+def test_a_signal_that_a_process_passes_on_to_itself_counts_as_the_first_for_two_minutes(
+    later_s: float, sender: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = Recorded(monkeypatch)
+    recorded.sent(signal.SIGTERM, 7, t_ns=1)
+    recorded.sent(signal.SIGTERM, 7, t_ns=1 + round(later_s * 1e9), sender=7)
+    told = recorded.senders.of(7, ENDING)
+    assert told is not None
+    assert told.pid == sender
+    recorded.close()
+
+
+def test_names_and_signals_are_kept_up_to_a_number_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = Recorded(monkeypatch)
+    for tid in [*range(GONE, GONE + 2048), GONE, GONE + 2048]:
+        recorded.named(tid, b"n%d" % (tid - GONE))
+        recorded.senders.read()
+    for i, tid in enumerate((GONE, GONE + 1, GONE + 2, GONE + 2048)):
+        recorded.sent(signal.SIGTERM, i, t_ns=i, sender=tid)
+    told = [recorded.senders.of(i, ENDING) for i in range(4)]
+    assert [one.name for one in told if one is not None] == ["n0", "", "n2", "n2048"]
+    for target in range(1, 257):
+        recorded.sent(signal.SIGHUP, target, t_ns=9)
+        recorded.senders.read()
+    assert [recorded.senders.of(target, ENDING) is not None for target in (0, 1, 256)] == [False, True, True]
+    recorded.sent(signal.SIGHUP, 1, t_ns=10)
+    recorded.sent(signal.SIGHUP, 300, t_ns=11)
+    assert [recorded.senders.of(target, ENDING) is not None for target in (1, 2, 300)] == [True, False, True]
+    recorded.close()
 
 
 @pytest.mark.parametrize(
