@@ -107,7 +107,10 @@ def test_a_process_that_dies_is_said_and_started_again(fake_nvml: FakeNvml) -> N
         trace = traces[-1]
         assert str(trace.why_missing(What("nvml"))).startswith("NVML's process ended: by SIGSEGV")
         assert values(trace)["gpu.power"] is None, "its lines end"
-        clock.advance(11)
+        clock.advance(9.9)
+        gpus.poll()
+        assert not children.running(), "not before ten seconds are over"
+        clock.advance(0.1)
         poll_until(gpus, ids.gpu(0), v.GPU_POWER.name)
 
 

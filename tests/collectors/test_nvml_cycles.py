@@ -13,7 +13,7 @@ import pytest
 
 from llmtop import vocabulary as v
 from llmtop.collectors.nvml import cycles as nvml_cycles
-from llmtop.collectors.nvml.cycles import ClockWords, SmClock, raw_samples
+from llmtop.collectors.nvml.cycles import ClockWords, SmClock, denominators, find_words, raw_samples, time_words
 from llmtop.model import NS_PER_S, Unknown
 from tests.collectors.nvml_looks import Clock, calls, reasons, values
 from tests.fake_nvml.build import NOT_SUPPORTED
@@ -127,6 +127,51 @@ def test_a_time_that_runs_otherwise_than_ours_is_noticed() -> None:
     assert clock.words is None
     assert feed(clock, LOADS[0], 80, start=60) == nvml_cycles._NOT_UNDERSTOOD
     assert feed(clock, LOADS[0], 300, start=140) == pytest.approx(LOADS[0]["true_mhz"], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("percents", "parts"),
+    [
+        ([50.0, 25.0], 2),
+        ([50.0, 50.0], 0),
+        ([50.0, 0.01], 0),
+        ([50.0, 0.02], 2),
+        ([50.0, 99.99], 0),
+        ([50.0, 99.98], 2),
+        ([50.0, 25.0, 0.02, 99.98, 7.0], 4),
+    ],
+)
+def test_of_what_percentages_are_taken(percents: list[float], parts: int) -> None:
+    """Of at least two that say something: not nothing of it, and not all."""
+    whole = 20_000_000_000
+    grown = [whole, *(round(whole * share / 100) for share in (50, 25, 0.01, 0.02, 99.99, 99.98))]
+    assert denominators([7] * len(grown), [7 + one for one in grown], percents).get(0, 0) == parts
+
+
+@pytest.mark.parametrize(("whole", "parts"), [(4_000_000, {0: 2}), (3_999_996, {})])
+def test_words_that_hardly_grow_are_no_part_of_anything(whole: int, parts: dict[int, int]) -> None:
+    grown = [whole, whole // 2, whole // 4]
+    assert denominators([0, 0, 0], grown, [50.0, 25.0]) == parts
+
+
+@pytest.mark.parametrize(
+    ("off_ns", "is_time"),
+    [(0, True), (251_000_000, True), (251_000_001, False), (-251_000_000, True), (-251_000_001, False)],
+)
+def test_a_word_of_time_is_a_quarter_of_a_second_and_a_thousandth_off_at_most(off_ns: int, is_time: bool) -> None:
+    word = 7 + NS_PER_S + off_ns
+    assert time_words([7, 5, 7], [word, 5, word], NS_PER_S) == ((0,) if is_time else ())
+    assert time_words([7, 5, 8], [word, 5, word + 1], NS_PER_S) == (), "it stands there twice"
+
+
+@pytest.mark.parametrize("units", [1, 132, 264, 528])
+@pytest.mark.parametrize(("ratio", "is_clock"), [(0.84, False), (0.86, True), (1.01, True), (1.03, False)])
+def test_cycles_are_those_of_one_unit_of_sms_or_of_their_parts(units: int, ratio: float, is_clock: bool) -> None:
+    """By NVML's clock, to which the one found was 0.90 to 1.00 on an H200."""
+    cycles = round(2 * NS_PER_S * 1.5 * ratio) * units
+    before, after = [7, 0, 0, 0, 7], [7 + 2 * NS_PER_S, cycles, cycles // 2, cycles // 4, 7 + 2 * NS_PER_S]
+    found = find_words((before, after), [50.0, 25.0], before, 2 * NS_PER_S, 132, 1500.0)
+    assert found == (ClockWords(cycles=1, time=0, units=units) if is_clock else None)
 
 
 def test_random_words_make_no_clock() -> None:
