@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -138,6 +139,17 @@ def test_library_calls_are_told_by_thread_up_to_now() -> None:
     maps["entered"] = {f"{PID},{TID},{sync}": 0}
     maps["library_time"] = {f"{PID},{TID},{sync}": 5290}
     assert library.read(Printout(2 * S, maps))["in_libraries"] == [(PID, TID, 9, 5300)], "what is told never shrinks"
+
+
+@pytest.mark.parametrize(("tids", "pids"), [({TID}, ()), ((), {PID})])
+def test_how_long_a_thread_waited_goes_with_it(tids: Collection[int], pids: Collection[int]) -> None:
+    """One that was killed in a wait is not told of again, and another of its id has not waited as long."""
+    library, sync = LibraryCalls(), NUMBERS["cuStreamSynchronize"]
+    waiting = {"entered": {f"{PID},{TID},{sync}": S}}
+    assert library.read(Printout(6 * S, waiting))["in_libraries"] == [(PID, TID, 0, 5 * S)]
+    library.forget(tids, pids)
+    again = {"library_time": {f"{PID},{TID},{sync}": S // 2}}
+    assert library.read(Printout(7 * S, again))["in_libraries"] == [(PID, TID, 0, S // 2)]
 
 
 def sleeping(since: int, call: int = FUTEX, state: int = 1, taken: int = 1) -> list[int]:

@@ -383,6 +383,23 @@ def test_samples_stand_for_the_time_between_two(module: RecordedModule) -> None:
     assert samples.read() == []
 
 
+def test_stacks_of_samples_are_emptied_when_there_are_many(
+    module: RecordedModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their map has room for some thousands; a look later the same ids are others."""
+    monkeypatch.setattr("llmtop.collectors.tracing.bcc.helper.stack_table.MOST_IDS", 1)
+    samples = Samples(module.module, Named())
+    for number, address in ((1, 0x10), (2, 0x30)):
+        module["stacks"].put((number,), stack(address))
+        module["samples"].put((TID, PID, number, -1), (1,))
+    assert [row.frames for row in samples.read()] == [("main",), ("work",)]
+    assert module["stacks"].rows == {}
+    module["stacks"].put((1,), stack(0x20))
+    module["samples"].put((TID, PID, 1, -1), (1,))
+    assert [row.frames for row in samples.read()] == [("wait",)]
+    assert module["stacks"].rows, "there is room again"
+
+
 class Counters:
     """Counters by place, as `kernel.CpuCounters`."""
 

@@ -257,6 +257,7 @@ def test_launches_are_not_known_while_one_kind_of_them_is_not_counted() -> None:
     last = reports.readings(report(T + 10, **launched(40, 2, 42, **SHED)))
     series = [(r.t_ns, r.value) for r in last if (r.track, r.metric.name) == ("thread:7/8", "thread.launches")]
     assert series == [(T + 10 - NS_PER_S, 0), (T + 10, 42), (T + 11, None)]
+    assert all(reading.metric.counter for reading in last), "a gap of a counter is one too"
     found = values(last)
     assert found[ids.process(7), "library.count|cuLaunchKernel"] == [0, 40, None]
     assert found[ids.process(7), "library.latency|cuLaunchKernel|inf"] == [0, 40, None]
