@@ -71,6 +71,8 @@ def _tracks(track: TrackId) -> Iterable[Track]:
             Track(ids.gpu_of(track), TrackKind.GPU, "NVIDIA H100"),
             Track(track, TrackKind.STREAM, f"stream {number}", ids.gpu_of(track)),
         )
+    if ids.kind(track) is TrackKind.GPU_PROCESS:
+        return (Track(track, TrackKind.GPU_PROCESS, f"process {ids.pid(track)}", ids.gpu_of(track)),)
     process = ids.process_of(track)
     return (
         Track(process, TrackKind.PROCESS, f"process {ids.pid(track)}"),

@@ -118,9 +118,13 @@ def test_ranges_are_by_domain_but_not_by_colons_of_other_kinds() -> None:
 
 
 def test_every_kind_of_span_has_a_row() -> None:
-    kinds = ("nvtx", "operator", "python", "region", "os", "off-cpu", "sample", "overhead", "launch", "call")
+    kinds = (
+        *("nvtx", "mark", "operator", "python", "region", "os", "off-cpu", "sample", "overhead", "launch", "call"),
+        *("brief-call", "other-os", "some kind of tomorrow"),
+    )
     made: dict[str, list[Made]] = {kind: [Made(THREAD, f"a {kind}", 1, 2)] for kind in kinds}
     made |= {kind: [Made(COMPUTE, f"a {kind}", 1, 2)] for kind in ("kernel", "memcpy", "memset", "graph", "sync")}
+    made["page-fault"] = made["allocation"] = [Made(ids.gpu_process(GPU, 100), "managed", 1, 2)]
     timeline = ready(trace_of(made, end=9))
     lines = [timeline.line(place) for place in timeline.places({row.key for _, row in all_rows(timeline.rows)})]
     assert {timeline.name(code)[0] for line in lines if line is not None for code in line.codes} == set(made)
@@ -220,7 +224,7 @@ def test_gaps_have_the_causes_that_the_account_has() -> None:
     sums: dict[Cause, int] = {}
     moments = [trace.start_ns, *(end for end in work.cover.closes)]
     for moment in moments:
-        gap = timeline.gaps.at(gpu.gpu, work, moment)
+        gap = timeline.gaps.at(gpu.gpu, moment)
         assert gap is not None
         assert sum(ns for _, _, ns in gap.parts) == gap.end_ns - gap.start_ns
         for cause, _, ns in gap.parts:
@@ -229,7 +233,7 @@ def test_gaps_have_the_causes_that_the_account_has() -> None:
     for part in gpu.parts:
         known[part.cause] = known.get(part.cause, 0) + part.ns
     assert sums == known
-    assert timeline.gaps.at(gpu.gpu, work, work.starts[0]) is None
+    assert timeline.gaps.at(gpu.gpu, work.starts[0]) is None
 
 
 # -- search --------------------------------------------------------------------------------------------------------

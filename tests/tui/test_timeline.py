@@ -87,9 +87,13 @@ def test_a_timeline_at_120_columns_in_ascii() -> None:
     lines = drawn(cursor, 120, look=Look(ASCII))
     assert [line[left_of(120) :] for line in lines[:3]] == [
         "|0            v  |20 us            |40 us           |60 us            |80 us",
-        ",,,,,,,,,,,,,,-GEMM~----%###-,,,,,,-###=,,,,,,,,,,,,,,,,,,,,,=GEMM 128x64 bf16~-,,,,,,,,",
-        "              -GEMM~----%###-                                =GEMM 128x64 bf16~-",
+        ",,,,,,,,,,,,,,-GEMM~----%NNN-,,,,,,-CCC=,,,,,,,,,,,,,,,,,,,,,=GEMM 128x64 bf16~-,,,,,,,,",
+        "              -GEMM~----%NNN-                                =GEMM 128x64 bf16~-",
     ]
+    assert lines[-1].startswith(
+        " .% several  GPU GG GEMM NN norm CC copy  threads nn NVTX ll launch call ss synchronis"
+    )
+    assert lines[7].endswith("-step 1-nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn    -step 2-nnnnnnnnnnnnnnnnnnnnnnnnnnn=")
     assert all(line.isascii() for line in lines)
 
 
@@ -98,10 +102,11 @@ def test_without_colours_one_span_several_and_none_differ(glyphs: Any) -> None:
     spans = [Made(COMPUTE, "k", 0, 40), *(Made(COMPUTE, "k", at, at + 0.1) for at in (50, 50.2, 50.4)), *FULL]
     cursor = cursor_of(trace_of({"kernel": spans}, end=100), 34)
     cursor.timeline.gaps = None
+    cursor.edge(1)
     row = drawn(cursor, 34, look=Look(glyphs))[1][left_of(34) :].ljust(20)
-    whole, alone, several, full = row[2], row[7], row[10], row[14]
+    whole, alone, several, full = row[5], row[7], row[10], row[14]
     assert len({whole, several, full, " "}) == 4
-    assert alone in (glyphs.eighths[-1], glyphs.horizontal)
+    assert whole == alone == (glyphs.eighths[-1] if glyphs.shades else "O")
     assert (several, full) == (glyphs.merged[0], glyphs.merged[-1])
 
 
@@ -389,3 +394,25 @@ async def test_a_real_capture_is_shown_with_the_causes_of_its_gaps() -> None:
         await settle(pilot)
         assert "/nvjet  " in app.screen_text()
         assert "of 203 spans" in app.screen_text()
+
+
+async def test_brief_calls_and_threads_without_any_are_there_for_the_asking() -> None:
+    app = ExploreApp([read(load(TIMELINE))])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("2")
+        await settle(pilot)
+        await pilot.press("w")
+        await settle(pilot)
+        assert "1 thread, 1,425 launches" in app.screen_text()
+        await pilot.press("e")
+        await settle(pilot)
+        assert "2 threads, 1,425 launches" in app.screen_text()
+        assert "173 ms of 345 ms" in app.screen_text(), "the same time is shown"
+        await pilot.press("e")
+        await settle(pilot)
+        assert "1 thread, 1,425 launches" in app.screen_text()
+
+
+async def test_a_file_without_more_says_so(driven: Driven) -> None:
+    assert "the file has no brief calls" in await driven.press("e")

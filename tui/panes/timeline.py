@@ -78,6 +78,7 @@ class TimelinePane(Pane[TraceTimeline]):
         Binding("N", "match(-1)", "match", show=False, tooltip="The next or the last span that was searched for"),
         Binding("m", "mark", "mark", tooltip="Mark this moment; a second mark measures the time between"),
         Binding("i", "detail", "details", show=False, tooltip="All that is known of the span, or the first lines"),
+        Binding("e", "more", "more", show=False, tooltip="Brief CUDA calls and threads without any too, or not"),
         Binding("escape", "leave", "clear", show=False, tooltip="Without marks and without a search"),
     ]
 
@@ -86,7 +87,7 @@ class TimelinePane(Pane[TraceTimeline]):
         self.cursor: TimelineCursor | None = None
         self._top = 0
         self._is_searching = False
-        self._is_detailed = False
+        self._is_detailed = self._with_more = False
         self._is_working = False
         self._has_asked_why = False
         self._dragged_from: int | None = None
@@ -96,7 +97,7 @@ class TimelinePane(Pane[TraceTimeline]):
         return None if trace.spans else Unknown("this file has no timeline")
 
     def view(self, trace: Trace) -> TraceTimeline | Unknown:
-        timeline = TraceTimeline(trace)
+        timeline = TraceTimeline(trace, with_more=self._with_more)
         opened = TimelineCursor(timeline).opened
         for place in timeline.places(opened)[:_SCREENFUL]:
             timeline.prepare(place.row)
@@ -105,7 +106,8 @@ class TimelinePane(Pane[TraceTimeline]):
     def draw(self, view: TraceTimeline, width: int, height: int, look: Look) -> list[Strip]:
         cursor = self.cursor
         if cursor is None or cursor.timeline is not view:
-            cursor = self.cursor = TimelineCursor(view)
+            cursor = self.cursor = TimelineCursor(view) if cursor is None else cursor.onto(view)
+            self._has_asked_why = False
         cursor.columns = columns_of(width)
         places = cursor.places()
         if not places:
@@ -172,8 +174,8 @@ class TimelinePane(Pane[TraceTimeline]):
             yield from span_lines(
                 timeline, span_facts(timeline, code), SharedCell(number, share, is_longest), width, look
             )
-        elif place is not None and place.row.gpu is not None and timeline.gaps is not None and line is not None:
-            gap = timeline.gaps.at(place.row.gpu, line, cursor.t_ns)
+        elif place is not None and place.row.gpu is not None and timeline.gaps is not None:
+            gap = timeline.gaps.at(place.row.gpu, cursor.t_ns)
             if gap is not None:
                 yield gap_line(gap)
         else:
@@ -281,6 +283,16 @@ class TimelinePane(Pane[TraceTimeline]):
         """Say all of a span."""
         self._is_detailed = not self._is_detailed
         self.redraw()
+
+    def action_more(self) -> None:
+        """Read what nothing is concluded from too, or leave it out again."""
+        if not isinstance(self._view, TraceTimeline) or self._trace is None:
+            return
+        if not self._view.has_more:
+            self._say("the file has no brief calls and no threads beside these")
+            return
+        self._with_more = not self._with_more
+        self.show(self._trace)
 
     def action_leave(self) -> None:
         """Clear marks and search."""

@@ -16,7 +16,7 @@ from llmtop.analysis.timeline.causes import TITLES
 from llmtop.analysis.timeline.work import GPU_WORK
 from llmtop.tui.render.lines import Part, cut, fill, line, pad, spelled, width_of
 from llmtop.tui.render.ruler import ruler_line
-from llmtop.tui.render.timeline_words import cause_role, colour_of, fitted, label_of
+from llmtop.tui.render.timeline_words import cause_role, colour_of, fill_of, fitted, label_of
 from llmtop.units import percent, quantity
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _TALL = 30
 """Lines from which on the legend has two."""
 _GROUPS = _GPU, _THREADS, _IDLE = "GPU", "threads", "idle"
 """What colours are of: the same one means something else in each."""
-_ON_GPUS = frozenset((*GPU_WORK, "sync"))
+_ON_GPUS = frozenset((*GPU_WORK, "sync", "page-fault", "allocation"))
 _TITLES = 2
 """Of one colour, that a legend has room for."""
 
@@ -159,10 +159,15 @@ class _Drawing:
         for (of, role, title), _ in self.colours.most_common():
             if of == group:
                 titles.setdefault(role, []).append(title)
-        glyph = self.look.glyphs.idle if group == _IDLE else self.look.glyphs.eighths[-1]
         head = [(f"  {group}", "dim")]
         for role, several in titles.items():
-            yield [*head, (f" {glyph * 2}", role), (f" {', '.join(several[:_TITLES])}", "text")]
+            if self.look.glyphs.shades or group == _IDLE:
+                glyph = self.look.glyphs.idle if group == _IDLE else self.look.glyphs.eighths[-1]
+                shown = [[(f" {glyph * 2}", role), (f" {', '.join(several[:_TITLES])}", "text")]]
+            else:
+                shown = [[(f" {fill_of(one, self.look) * 2}", role), (f" {one}", "text")] for one in several]
+            yield [*head, *shown[0]]
+            yield from shown[1:]
             head = []
 
     # -- rows --------------------------------------------------------------------------------------------------
@@ -177,7 +182,7 @@ class _Drawing:
     def _title(self, place: TimelinePlace, own: SpanLine | None, *, is_here: bool) -> tuple[str, Style]:
         row, glyphs = place.row, self.look.glyphs
         fold = glyphs.opened if row.key in self.picture.opened else glyphs.closed
-        fold = fold if self.picture.timeline.has_more(row) else " "
+        fold = fold if self.picture.timeline.can_open(row) else " "
         title = row.title if place.depth <= 0 else ""
         head = f"{' ' * place.level}{fold if place.depth <= 0 else ' '}{title}"
         told = self._told(place, own)
@@ -218,11 +223,11 @@ class _Drawing:
         at, gpu = 0, place.row.gpu
         for run in own.runs(self.edges):
             if run.first > at:
-                segments += self._free(at, run.first, gpu, own)
+                segments += self._free(at, run.first, gpu)
             segments += self._run(run, own, i)
             at = run.stop
         if at < self._columns:
-            segments += self._free(at, self._columns, gpu, own)
+            segments += self._free(at, self._columns, gpu)
         if i == self.picture.at:
             return self._with_cursor(segments)
         return segments
@@ -240,23 +245,23 @@ class _Drawing:
 
     # -- cells -------------------------------------------------------------------------------------------------
 
-    def _free(self, first: int, stop: int, gpu: TrackId | None, own: SpanLine) -> list[Segment]:
+    def _free(self, first: int, stop: int, gpu: TrackId | None) -> list[Segment]:
         """Cells without a span; of a GPU in the colours of why it had nothing to do."""
         if gpu is None or self.picture.gaps is None:
             return [Segment(" " * (stop - first), self.look.style("text"))]
         segments = []
-        for role, run in groupby(range(first, stop), key=lambda column: self._cause(gpu, own, column)):
+        for role, run in groupby(range(first, stop), key=lambda column: self._cause(gpu, column)):
             glyph = self.look.glyphs.idle if role else " "
             segments.append(Segment(glyph * len(list(run)), self.look.style(role or "text")))
         return segments
 
-    def _cause(self, gpu: TrackId, own: SpanLine, column: int) -> str:
+    def _cause(self, gpu: TrackId, column: int) -> str:
         """The role of the cause of a gap; empty outside of the capture."""
         start, end = self.edges[column], self.edges[column + 1]
         timeline = self.picture.timeline
         if self.picture.gaps is None or end <= timeline.start_ns or start >= timeline.end_ns:
             return ""
-        gap = self.picture.gaps.at(gpu, own, max(start, timeline.start_ns))
+        gap = self.picture.gaps.at(gpu, max(start, timeline.start_ns))
         if gap is None:
             return ""
         role = cause_role(gap.cause)
@@ -273,11 +278,13 @@ class _Drawing:
         style = self._style(code, role)
         if run.count > 1:
             return [Segment(self._merged(run), style)]
-        text, begins = self._bar(run, own.starts[run.place], own.ends[run.place])
+        whole = fill_of(title, self.look) if code != self.picture.selected else self.look.glyphs.horizontal
+        text, begins = self._bar(run, own.starts[run.place], own.ends[run.place], whole)
         if code == self.picture.partner:
             text = self._arrow(i) + text[1:]
         label = fitted(spelled(label_of(kind, name), self.look), run.stop - run.first - 1, self.look)
-        return self._labelled(text, label, style, begins=begins, is_selected=code == self.picture.selected)
+        is_ground = code == self.picture.selected
+        return self._labelled(text, label, style, style if is_ground else style + _REVERSE, begins=begins)
 
     def _style(self, code: int, role: str) -> Style:
         picture = self.picture
@@ -297,13 +304,13 @@ class _Drawing:
         levels = self.look.glyphs.merged
         return levels[-1] if run.busy_ns >= length else levels[_eighth(run.busy_ns, length)]
 
-    def _bar(self, run: Run, start: int, end: int) -> tuple[str, bool]:
+    def _bar(self, run: Run, start: int, end: int, whole: str) -> tuple[str, bool]:
         """A span that has its cells to itself, and whether its first cell is to be seen in reverse.
 
         There the ink is what is free before the span: an eighth as an edge, and more where something is free.
         """
         glyphs, edges = self.look.glyphs, self.edges
-        cells = [glyphs.eighths[-1]] * (run.stop - run.first)
+        cells = [whole] * (run.stop - run.first)
         begins, free = start >= edges[run.first], start - edges[run.first]
         if begins:
             length = edges[run.first + 1] - edges[run.first]
@@ -317,17 +324,18 @@ class _Drawing:
     def _arrow(self, i: int) -> str:
         return self.look.glyphs.up if i > self.picture.at else self.look.glyphs.down
 
-    def _labelled(self, text: str, label: str, style: Style, *, begins: bool, is_selected: bool) -> list[Segment]:
-        """A bar's cells with the label on a ground of its colour."""
-        glyphs = self.look.glyphs
-        ground = style if is_selected else style + _REVERSE
-        if is_selected:
-            text = text.replace(glyphs.eighths[-1], glyphs.horizontal)
+    def _labelled(self, text: str, label: str, style: Style, ground: Style, *, begins: bool) -> list[Segment]:
+        """A bar's cells with the label on a ground of its colour; letters that fill a bar stand on that too."""
         segments = [Segment(text[0], ground if begins else style)]
         if label:
             segments.append(Segment(label, ground))
         rest = text[1 + width_of(label) :]
-        return [*segments, Segment(rest, style)] if rest else segments
+        ends = rest[-1:] in self.look.glyphs.partial
+        body, end = (rest[:-1], rest[-1:]) if ends else (rest, "")
+        fill_style = style if self.look.glyphs.shades else ground
+        if label and body and not self.look.glyphs.shades:
+            body = f"{self.look.glyphs.separator}{body[1:]}"  # letters that fill the bar are no part of the label
+        return [*segments, *(Segment(part, how) for part, how in ((body, fill_style), (end, style)) if part)]
 
 
 def _eighth(part: int, whole: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.timeline.rows import KINDS
+from llmtop.analysis.timeline.rows import kind_title
 from llmtop.analysis.timeline.span_facts import Between, SpanFacts
 from llmtop.tui.render.lines import Part, wrap
 from llmtop.units import binary_bytes, count, duration, percent
@@ -91,7 +91,7 @@ def _pair(timeline: TraceTimeline, facts: SpanFacts) -> Sequence[Part] | None:
     start = timeline.times(facts.partner)[0]
     number = "" if facts.partners == 1 else f"{count(facts.partners)} works, the first "
     delay = f"{duration(start - facts.start_ns)} later "
-    return ("g: launched ", "dim"), (number, "value"), (delay, "value"), (f"{KINDS[kind]} {name}", "text")
+    return ("g: launched ", "dim"), (number, "value"), (delay, "value"), (f"{kind_title(kind)} {name}", "text")
 
 
 def gap_line(gap: Gap) -> Sequence[Part]:

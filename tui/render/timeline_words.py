@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.analysis.timeline.causes import PALETTE, TITLES, Cause, cause_of_call, cause_of_os_call
-from llmtop.analysis.timeline.rows import KINDS
+from llmtop.analysis.timeline.rows import kind_of, kind_title
 from llmtop.text import base_name
 from llmtop.tui.render.lines import width_of
 from llmtop.tui.render.look import STALLS, Look
@@ -33,11 +33,42 @@ _KINDS = {
     "memset": _COPY,
     "graph": ("series6", "CUDA graph"),
     "nvtx": ("band", "NVTX"),
+    "mark": ("band", "NVTX"),
+    "page-fault": ("stall1", "page fault"),
     "operator": ("series2", "operator"),
     "python": ("accent", "Python"),
-    "region": ("series4", "span"),
     "sample": ("trail", "CPU sample"),
 }
+_CAUSES = {
+    "launch": Cause.LAUNCH,
+    "off-cpu": Cause.DESCHEDULED,
+    "overhead": Cause.PROFILER,
+    "sync": Cause.SYNC,
+    "allocation": Cause.ALLOCATION,
+}
+_LETTERS = {
+    "communication": "X",
+    "CUDA graph": "H",
+    "other kernel": "O",
+    TITLES[Cause.LAUNCH]: "l",
+    TITLES[Cause.SLOW_LAUNCH]: "k",
+    TITLES[Cause.SYNC]: "s",
+    TITLES[Cause.COPY]: "c",
+    TITLES[Cause.ALLOCATION]: "a",
+    TITLES[Cause.LOADING]: "d",
+    TITLES[Cause.GRAPH_BUILD]: "h",
+    TITLES[Cause.CALL]: "u",
+    TITLES[Cause.OS]: "o",
+    TITLES[Cause.DESCHEDULED]: "w",
+    TITLES[Cause.PROFILER]: "p",
+    TITLES[Cause.NO_WORK]: "i",
+    "NVTX": "n",
+    "operator": "r",
+    "Python": "y",
+    "CPU sample": "m",
+    "page fault": "f",
+}
+"""Of what does not begin with a letter of its own: kernels in capitals, what threads do in small ones."""
 _LEAST_LABEL = 3
 _BREAK = re.compile(r"[\s_./:(<,-]+")
 
@@ -51,8 +82,23 @@ def colour_of(kind: str, name: str) -> tuple[str, str]:
     """
     if kind == "kernel":
         return _FAMILIES[kernel_kind(name).family]
-    known = _KINDS.get(kind)
-    return known if known is not None else (cause_role(cause := _cause(kind, name)), TITLES[cause])
+    kind = kind_of(kind)
+    if kind in _KINDS:
+        return _KINDS[kind]
+    cause = _cause(kind, name)
+    return ("series4", kind_title(kind)) if cause is None else (cause_role(cause), TITLES[cause])
+
+
+def fill_of(title: str, look: Look) -> str:
+    """What a bar is filled with: a block, or where colours may be lacking the letter of what it is called.
+
+    >>> from llmtop.tui.render.look import ASCII
+    >>> fill_of("GEMM", Look()), fill_of("GEMM", Look(ASCII)), fill_of("launch call", Look(ASCII))
+    ('█', 'G', 'l')
+    """
+    if look.glyphs.shades:
+        return look.glyphs.eighths[-1]
+    return _LETTERS.get(title) or title[:1].upper()
 
 
 def cause_role(cause: Cause) -> str:
@@ -60,20 +106,14 @@ def cause_role(cause: Cause) -> str:
     return STALLS[PALETTE[cause][0] - 1]
 
 
-def _cause(kind: str, name: str) -> Cause:
-    """What a thread does in such a span, as the account of idle time has it."""
+def _cause(kind: str, name: str) -> Cause | None:
+    """What a thread does in such a span, as the account of idle time has it; None of kinds that it does not know."""
     match kind:
-        case "launch":
-            return Cause.LAUNCH
+        case "call" | "brief-call":
+            return cause_of_call(name)
         case "os":
             return cause_of_os_call(name)
-        case "off-cpu":
-            return Cause.DESCHEDULED
-        case "overhead":
-            return Cause.PROFILER
-        case "sync":
-            return Cause.SYNC
-    return cause_of_call(name)
+    return _CAUSES.get(kind)
 
 
 @lru_cache(maxsize=65536)
@@ -85,7 +125,7 @@ def label_of(kind: str, name: str) -> str:
     """
     if kind == "kernel":
         return kernel_kind(name).title or base_name(name)
-    return name or KINDS[kind]
+    return name or kind_title(kind)
 
 
 @lru_cache(maxsize=65536)

@@ -129,7 +129,7 @@ def idle_account(trace: Trace) -> IdleAccount:
     if not work:
         return IdleAccount(())
     start, end = _bounds(trace, work)
-    host = Host(trace, _outside(trace))
+    host = host_of(trace)
     gpus = tuple(_gpu(gpu, own, host, start, end) for gpu, own in work.items())
     names = {part.name for gpu in gpus for part in gpu.parts if part.cause is Cause.UNKNOWN}
     return IdleAccount(gpus, tuple(missing for missing in _reasons(trace) if missing.what in names))
@@ -188,8 +188,32 @@ def idle_pieces(trace: Trace) -> Mapping[TrackId, IdlePieces]:
     if not work:
         return {}
     start, end = _bounds(trace, work)
-    host = Host(trace, _outside(trace))
+    host = host_of(trace)
     return {gpu: _pieces(own, host, start, end) for gpu, own in work.items()}
+
+
+def host_of(trace: Trace) -> Host:
+    """The CPU side of a timeline, as the account looks at it."""
+    return Host(trace, _outside(trace))
+
+
+def gap_pieces(work: GpuWork, host: Host, graphs: Mapping[int, int], i: int, bounds: tuple[int, int]) -> IdlePieces:
+    """The pieces of the one gap before work `i`; 0, or one past the last, stands for what is around all of them.
+
+    Args:
+        work: Of the GPU.
+        host: `host_of` the trace.
+        graphs: When the first work of each graph launch began (`graph_works`).
+        i: The work.
+        bounds: From when to when the capture is.
+    """
+    recorder = PieceRecorder()
+    sums = IdleSums(recorder)
+    if 0 < i < len(work):
+        _add(sums, work, host, graphs, i)
+    else:
+        _add_outer(sums, work, host, *bounds)
+    return recorder.pieces()
 
 
 def _bounds(trace: Trace, work: Mapping[TrackId, GpuWork]) -> tuple[int, int]:
@@ -199,13 +223,13 @@ def _bounds(trace: Trace, work: Mapping[TrackId, GpuWork]) -> tuple[int, int]:
 
 def _pieces(work: GpuWork, host: Host, start: int, end: int) -> IdlePieces:
     recorder = PieceRecorder()
-    _, graphs = _graph_works(work, host.graphs)
+    _, graphs = graph_works(work, host.graphs)
     _add_all(IdleSums(recorder), work, host, graphs, start, end)
     return recorder.pieces()
 
 
 def _gpu(gpu: TrackId, work: GpuWork, host: Host, start: int, end: int) -> GpuAccount:
-    sums, works, graphs = IdleSums(), *_graph_works(work, host.graphs)
+    sums, works, graphs = IdleSums(), *graph_works(work, host.graphs)
     _add_all(sums, work, host, graphs, start, end)
     first, last = work.starts[0], work.reach[-1]
     busy = last - first - sums.between_ns
@@ -257,7 +281,7 @@ def _add_outer(sums: IdleSums, work: GpuWork, host: Host, start: int, end: int) 
     sums.add(outer, DARK, dark_from, end, len(work))
 
 
-def _graph_works(work: GpuWork, graphs: frozenset[int]) -> tuple[int, dict[int, int]]:
+def graph_works(work: GpuWork, graphs: frozenset[int]) -> tuple[int, dict[int, int]]:
     """How many works graph launches brought, and when the first of each launch began, by its join key."""
     began: dict[int, int] = {}
     works = 0

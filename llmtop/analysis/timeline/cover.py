@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from llmtop.columns import differences, in_order, picked, reaches, shifted, steps_above, sums_before
+from llmtop.columns import differences, in_order, is_rising, picked, reaches, shifted, steps_above, sums_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Cover:
         if not starts:
             return cls((), (), (0,))
         starts, ends = in_order([starts, ends])
-        reach = reaches(ends)
+        reach = ends if is_rising(ends) else reaches(ends)
         news = steps_above(starts, reach)
         if len(news) < len(starts) - 1:
             last = array("q", [*shifted(news, -1), len(starts) - 1])
@@ -52,18 +52,6 @@ class Cover:
     def within(self, start: int, end: int) -> int:
         """How much of the time between two moments is covered, in ns."""
         return self._until(end) - self._until(start)
-
-    def free_at(self, t_ns: int, first_ns: int, last_ns: int) -> tuple[int, int]:
-        """From when to when nothing is covered around a moment, within these bounds; nothing where it is covered.
-
-        >>> cover = Cover.of(array("q", [0, 20]), array("q", [10, 30]))
-        >>> cover.free_at(15, -5, 40), cover.free_at(-3, -5, 40), cover.free_at(30, -5, 40), cover.free_at(5, -5, 40)
-        ((10, 20), (-5, 0), (30, 40), (5, 5))
-        """
-        following = bisect_right(self.closes, t_ns)
-        since = self.closes[following - 1] if following else first_ns
-        until = self.begins[following] if following < len(self.begins) else last_ns
-        return (since, until) if until > t_ns else (t_ns, t_ns)
 
     def _until(self, t_ns: int) -> int:
         i = bisect_right(self.begins, t_ns)

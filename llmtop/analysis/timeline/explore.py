@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.timeline.span_facts import partners_of
@@ -45,6 +46,18 @@ class TimelineCursor:
         self._key: tuple[str, int] | None = None
         self._at = 0
         self._is_placed = False
+
+    def onto(self, timeline: TraceTimeline) -> TimelineCursor:
+        """The same place in a timeline of more or fewer spans of the same trace."""
+        other = TimelineCursor(timeline)
+        other.columns, other.window, other.t_ns = (
+            self.columns,
+            replace(self.window, first_ns=timeline.first_ns, last_ns=timeline.last_ns),
+            self.t_ns,
+        )
+        other.marks, other._key = self.marks, self._key
+        other.find(self.search)
+        return other
 
     # -- where it is -------------------------------------------------------------------------------------------
 
@@ -159,7 +172,7 @@ class TimelineCursor:
     def fold(self) -> bool:
         """Close the cursor's row, or open it; whether there is anything to close or to open."""
         place = self.place()
-        if place is None or not self.timeline.has_more(place.row):
+        if place is None or not self.timeline.can_open(place.row):
             return False
         self.pinned = None
         self.opened ^= {place.row.key}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.timeline.account import idle_pieces
+from llmtop.analysis.timeline.account import gap_pieces, graph_works, host_of
 from llmtop.analysis.timeline.causes import TITLES, Cause
+from llmtop.analysis.timeline.work import work_by_gpu
 
 if TYPE_CHECKING:
-    from llmtop.analysis.timeline.levels import SpanLine
+    from llmtop.analysis.timeline.work import GpuWork
     from llmtop.model import Trace, TrackId
 
 
@@ -37,24 +39,32 @@ class Gap:
 
 
 class Gaps:
-    """The gaps of all GPUs of a trace; those that were asked for are kept."""
+    """The gaps of all GPUs of a trace, each looked at when it is asked for, and kept."""
 
     def __init__(self, trace: Trace) -> None:
-        self._pieces = idle_pieces(trace)
-        self._start, self._end = trace.start_ns, trace.end_ns
+        self._work = work_by_gpu(trace)
+        self._host = host_of(trace)
+        self._graphs = {gpu: graph_works(work, self._host.graphs)[1] for gpu, work in self._work.items()}
+        self._bounds = trace.start_ns, trace.end_ns
         self._known: dict[tuple[TrackId, int], Gap] = {}
 
-    def at(self, gpu: TrackId, work: SpanLine, t_ns: int) -> Gap | None:
+    def at(self, gpu: TrackId, t_ns: int) -> Gap | None:
         """The gap that a moment lies in; None where the GPU was at work, or is none of those that worked."""
-        since, until = work.cover.free_at(t_ns, self._start, self._end)
-        if gpu not in self._pieces or not since <= t_ns < until:
+        work = self._work.get(gpu)
+        i = 0 if work is None else bisect_right(work.starts, t_ns)
+        if work is None or (i and work.reach[i - 1] > t_ns):
             return None
-        key = gpu, since
+        key = gpu, i
         if key not in self._known:
-            labels = self._pieces[gpu].within(since, until)
-            parts = sorted(((cause, name, ns) for (cause, name), ns in labels.items()), key=_largest_first)
-            self._known[key] = Gap(since, until, tuple(parts))
+            self._known[key] = self._gap(gpu, work, i)
         return self._known[key]
+
+    def _gap(self, gpu: TrackId, work: GpuWork, i: int) -> Gap:
+        since = work.reach[i - 1] if i else min(self._bounds[0], work.starts[0])
+        until = work.starts[i] if i < len(work) else max(self._bounds[1], work.reach[-1])
+        labels = gap_pieces(work, self._host, self._graphs[gpu], i, self._bounds).within(since, until)
+        parts = sorted(((cause, name, ns) for (cause, name), ns in labels.items()), key=_largest_first)
+        return Gap(since, until, tuple(parts))
 
 
 def _largest_first(part: tuple[Cause, str, int]) -> tuple[int, str, str]:

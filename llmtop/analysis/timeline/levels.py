@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
 from llmtop.analysis.timeline.cover import Cover
 from llmtop.columns import (
@@ -29,14 +30,18 @@ MOST_DEPTHS = 64
 """Lines that spans within each other get; those that are deeper share the last one."""
 
 
+_Stretch: TypeAlias = "Callable[[slice], Sequence[float]]"
+
+
 class Maxima:
     """Where the largest value of any stretch of a column is, found on levels of 64 values for one."""
 
-    def __init__(self, values: array[int] | array[float]) -> None:
-        self._levels: list[Sequence[float]] = [values]
+    def __init__(self, values: array[int] | array[float], read: _Stretch | None = None) -> None:
+        """Of values that are kept, or read again by stretches: a million lengths are rather subtracted than held."""
+        self._levels: list[_Stretch] = [values.__getitem__ if read is None else read]
         while len(values) > _BLOCK:
             values = largest_by_block(values, _BLOCK)
-            self._levels.append(values)
+            self._levels.append(values.__getitem__)
 
     def place(self, start: int, stop: int) -> int:
         """The row of the largest value in [start, stop), which is not empty.
@@ -49,7 +54,8 @@ class Maxima:
         value, level, at = max(found)
         while level:
             level -= 1
-            at = self._levels[level].index(value, at * _BLOCK)
+            first = at * _BLOCK
+            at = first + self._levels[level](slice(first, first + _BLOCK)).index(value)
         return at
 
     def _parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
@@ -66,9 +72,9 @@ class Maxima:
             yield level, start, stop
 
     def _in_block(self, level: int, start: int, stop: int) -> tuple[float, int, int]:
-        values = self._levels[level]
-        value = max(values[start:stop])
-        return value, level, values.index(value, start)
+        values = self._levels[level](slice(start, stop))
+        value = max(values)
+        return value, level, start + values.index(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,10 @@ class SpanLine:
         self._ended = in_order([ends])[0] if self.overlaps else ends
         self._reach = self._reach if self.overlaps else ends
         self.cover = Cover.of(starts, ends)
-        self._longest = Maxima(lasting)
+        self._longest = Maxima(lasting, self._lengths)
+
+    def _lengths(self, rows: slice) -> Sequence[int]:
+        return differences(self.ends[rows], self.starts[rows])
 
     def __len__(self) -> int:
         return len(self.starts)

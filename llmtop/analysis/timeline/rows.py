@@ -18,40 +18,33 @@ from llmtop.model import TrackKind
 if TYPE_CHECKING:
     from llmtop.model import Series, SpanTable, Trace, TrackId
 
-CALLS: Final = ("launch", "call")
-KINDS: Final[Mapping[str, str]] = {
-    "kernel": "kernel",
-    "memcpy": "copy",
-    "memset": "memset",
-    "graph": "CUDA graph",
-    "sync": "GPU synchronisation",
-    "launch": "launch call",
-    "call": "CUDA call",
-    "nvtx": "NVTX range",
-    "mark": "NVTX mark",
-    "operator": "operator",
-    "python": "Python function",
-    "region": "span",
-    "os": "OS call",
-    "off-cpu": "off the CPU",
-    "sample": "CPU sample",
-    "overhead": "profiler",
+CALLS: Final = ("launch", "call", "brief-call")
+_KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    "kernel": ("kernel", ""),
+    "memcpy": ("copy", ""),
+    "memset": ("memset", ""),
+    "graph": ("CUDA graph", ""),
+    "sync": ("GPU wait", "waits"),
+    "page-fault": ("page fault", "page faults"),
+    "allocation": ("allocation", "allocations"),
+    "launch": ("launch call", ""),
+    "call": ("CUDA call", ""),
+    "brief-call": ("brief CUDA call", ""),
+    "nvtx": ("NVTX range", "NVTX"),
+    "mark": ("NVTX mark", "NVTX marks"),
+    "operator": ("operator", "operators"),
+    "python": ("Python function", "Python"),
+    "region": ("library call", "libraries"),
+    "os": ("OS call", "OS calls"),
+    "off-cpu": ("off the CPU", "off the CPU"),
+    "sample": ("CPU sample", "CPU samples"),
+    "overhead": ("profiler", "profiler"),
 }
-"""The kinds of spans in the order in which a thread's stand below it, and what to call one."""
+"""The kinds of spans in the order in which they stand below their track: what to call one, and a row of them."""
+_OTHER: Final = "other-"
+"""What kinds begin with that are of threads which never call CUDA."""
 TrackRows: TypeAlias = "array[int] | range"
 """Rows of a table; a range where they are all of them."""
-_GROUPS = {
-    "sync": "synchronisation",
-    "nvtx": "NVTX",
-    "mark": "NVTX marks",
-    "operator": "operators",
-    "python": "Python",
-    "region": "spans",
-    "os": "OS calls",
-    "off-cpu": "off the CPU",
-    "sample": "CPU samples",
-    "overhead": "profiler",
-}
 _BACKGROUND = frozenset({"os", "off-cpu", "sample", "overhead"})
 """What any thread does: one with nothing else takes no part in the GPU's work."""
 _WEIGHTS = {"launch": 1e12, "call": 1e6, **dict.fromkeys(_BACKGROUND, 1e-9)}
@@ -59,9 +52,36 @@ _LITTLE, _BARELY = 0.005, 0.1
 """Streams and threads with less than this share of what the busiest one has are folded away, but for a few; all those
 that do nothing but what stands in the background."""
 _FEW = 4
+_GPU_TRACKS = frozenset({TrackKind.GPU, TrackKind.GPU_INSTANCE, TrackKind.GPU_PROCESS, TrackKind.STREAM})
+_HOST_TRACKS = frozenset({TrackKind.PROCESS, TrackKind.THREAD, None})
+"""None is what belongs to no thread that is known."""
 _MOST_DOMAINS = 8
 _DOMAIN = re.compile(r"([A-Za-z_][\w.-]*):(?=[^:\s])")
 """What an NVTX domain's ranges begin with; not C++'s `aten::mm`, nor a colon in a sentence."""
+
+
+def kind_of(kind: str) -> str:
+    """A kind, whichever threads it is of.
+
+    >>> kind_of("other-os"), kind_of("os")
+    ('os', 'os')
+    """
+    return kind.removeprefix(_OTHER)
+
+
+def kind_title(kind: str) -> str:
+    """What to call a span of a kind; of one that nothing here knows its own name."""
+    return _KINDS.get(kind_of(kind), (kind, kind))[0]
+
+
+def _group_title(kind: str) -> str:
+    return _KINDS.get(kind_of(kind), (kind, kind))[1]
+
+
+def in_usual_order(kinds: Iterable[str]) -> list[str]:
+    """The kinds as they stand below each other, those that nothing here knows last."""
+    places = {kind: place for place, kind in enumerate(_KINDS)}
+    return sorted(kinds, key=lambda kind: (places.get(kind_of(kind), len(places)), kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +127,11 @@ class _Uses:
     spans: dict[str, Counter[TrackId]] = field(default_factory=lambda: defaultdict(Counter))
     ns: dict[str, Counter[TrackId]] = field(default_factory=lambda: defaultdict(Counter))
 
+    @property
+    def tracks(self) -> tuple[TrackId, ...]:
+        """All that have any."""
+        return tuple(dict.fromkeys(track for counted in self.spans.values() for track in counted))
+
     def kinds(self, tracks: Iterable[TrackId], kinds: Iterable[str]) -> tuple[str, ...]:
         """Those kinds that any of the tracks has."""
         own = tuple(tracks)
@@ -118,7 +143,11 @@ class _Uses:
 
     def of_thread(self, track: TrackId) -> float:
         """Launches first, then other calls, then what else it does; least what happens in the background."""
-        return sum(counted[track] * _WEIGHTS.get(kind, 1.0) for kind, counted in self.spans.items())
+        return sum(counted[track] * _WEIGHTS.get(kind_of(kind), 1.0) for kind, counted in self.spans.items())
+
+    def groups(self, tracks: Iterable[TrackId]) -> tuple[str, ...]:
+        """The kinds that have a row of their own below these tracks."""
+        return self.kinds(tracks, (kind for kind in self.parts if _group_title(kind)))
 
 
 def rows_by_track(spans: SpanTable) -> dict[TrackId, TrackRows]:
@@ -129,14 +158,17 @@ def rows_by_track(spans: SpanTable) -> dict[TrackId, TrackRows]:
     return {spans.tracks[spans.track_id[rows[0]]]: rows for rows in alike([spans.track_id])} if numbers else {}
 
 
-def timeline_rows(trace: Trace, parts: Mapping[str, Mapping[TrackId, TrackRows]]) -> tuple[TimelineRow, ...]:
+def timeline_rows(
+    trace: Trace, tables: Mapping[str, SpanTable], parts: Mapping[str, Mapping[TrackId, TrackRows]]
+) -> tuple[TimelineRow, ...]:
     """All rows, those with the most use first: GPUs by their work, processes and threads by their launches.
 
     Args:
-        trace: With spans or series.
+        trace: Whose tracks and series are shown.
+        tables: The spans that are shown, by kind.
         parts: The rows of each kind's spans by track (`rows_by_track`).
     """
-    uses = _uses(trace, parts)
+    uses = _uses(tables, parts)
     series: dict[TrackId, list[TimelineRow]] = defaultdict(list)
     for (track, name), samples in trace.series.items():
         if len(samples):
@@ -147,10 +179,10 @@ def timeline_rows(trace: Trace, parts: Mapping[str, Mapping[TrackId, TrackRows]]
     return (*rows, TimelineRow("host", "host", below=tuple(rest))) if rest else tuple(rows)
 
 
-def _uses(trace: Trace, parts: Mapping[str, Mapping[TrackId, TrackRows]]) -> _Uses:
+def _uses(tables: Mapping[str, SpanTable], parts: Mapping[str, Mapping[TrackId, TrackRows]]) -> _Uses:
     uses = _Uses(parts)
     for kind, by_track in parts.items():
-        spans = trace.spans[kind]
+        spans = tables[kind]
         for track, rows in by_track.items():
             uses.spans[kind][track] = len(rows)
             if kind in GPU_WORK:
@@ -165,13 +197,10 @@ def _uses(trace: Trace, parts: Mapping[str, Mapping[TrackId, TrackRows]]) -> _Us
 
 def _gpu_rows(trace: Trace, uses: _Uses, series: dict[TrackId, list[TimelineRow]]) -> Iterator[TimelineRow]:
     streams: dict[TrackId, list[TrackId]] = defaultdict(list)
-    on_gpu = {track for kind in (*GPU_WORK, "sync") for track in uses.spans[kind]}
-    idle = [track.id for track in trace.tracks_of(TrackKind.STREAM) if track.id not in on_gpu]
-    for track in (*on_gpu, *idle):
-        streams[ids.gpu_of(track)].append(track)
-    for track in list(series):
-        if ids.kind(track) in (TrackKind.GPU, TrackKind.GPU_INSTANCE, TrackKind.GPU_PROCESS, TrackKind.STREAM):
-            streams[ids.gpu_of(track)] += []
+    idle = (track.id for track in trace.tracks_of(TrackKind.STREAM))
+    for track in dict.fromkeys((*uses.tracks, *idle, *series)):
+        if ids.kind(track) in _GPU_TRACKS:
+            streams[ids.gpu_of(track)].append(track)
     rows = [_gpu_row(trace, uses, gpu, own, series) for gpu, own in streams.items()]
     for place, row in enumerate(sorted(rows, key=_by_use)):
         yield row if place == 0 else replace(row, is_open=False)
@@ -180,21 +209,28 @@ def _gpu_rows(trace: Trace, uses: _Uses, series: dict[TrackId, list[TimelineRow]
 def _gpu_row(
     trace: Trace, uses: _Uses, gpu: TrackId, streams: list[TrackId], series: dict[TrackId, list[TimelineRow]]
 ) -> TimelineRow:
-    below = [_stream_row(trace, uses, track, streams) for track in streams]
+    own = [track for track in streams if ids.kind(track) is TrackKind.STREAM or uses.work_ns(track)]
+    below = [_stream_row(trace, uses, track, own) for track in own]
     working = [row for row in below if row.use]
-    title, kinds = gpu_title(gpu), uses.kinds(streams, GPU_WORK)
-    if len(working) == 1 and len(working[0].tracks) == 1:
-        title = f"{title} {trace.tracks[working[0].tracks[0]].name}" if working[0].tracks[0] in trace.tracks else title
-        below = [row for row in below if row is not working[0]]
-    folded = _folded(sorted(below, key=_by_use), "stream", gpu)
-    waits = uses.kinds(streams, ("sync",))
-    if waits:
-        folded.append(TimelineRow(f"{gpu}/sync", _GROUPS["sync"], waits, tuple(streams), is_open=False))
-    for track in [track for track in series if ids.gpu_of(track) == gpu]:
-        folded += series.pop(track)
-    use = sum(map(uses.work_ns, streams))
+    title = gpu_title(gpu)
+    if len(working) == 1:
+        title = f"{title} {working[0].title}"
+        below.remove(working[0])
+    rest = [
+        TimelineRow(f"{gpu}/{kind}", _group_title(kind), (kind,), tuple(streams), is_open=False)
+        for kind in uses.groups(streams)
+    ]
+    rest += [row for track in streams for row in series.pop(track, [])]
+    use = sum(map(uses.work_ns, own))
     return TimelineRow(
-        gpu, title, kinds, tuple(streams), is_stacked=False, use=use, below=tuple(folded), note="" if use else "no work"
+        gpu,
+        title,
+        uses.kinds(own, GPU_WORK),
+        tuple(own),
+        is_stacked=False,
+        note="" if use else "no work",
+        use=use,
+        below=(*_folded(sorted(below, key=_by_use), "stream", gpu), *rest),
     )
 
 
@@ -211,24 +247,23 @@ def _stream_row(trace: Trace, uses: _Uses, track: TrackId, all_streams: list[Tra
 
 
 def _process_rows(trace: Trace, uses: _Uses, series: dict[TrackId, list[TimelineRow]]) -> Iterator[TimelineRow]:
-    on_gpu = {*GPU_WORK, "sync"}
     threads: dict[TrackId, list[TrackId]] = defaultdict(list)
-    known = {track for kind, counted in uses.spans.items() if kind not in on_gpu for track in counted}
-    idle = [track.id for track in trace.tracks_of(TrackKind.THREAD) if track.id not in known]
-    for track in (*sorted(known), *idle):
-        threads[_process_of(track)].append(track)
-    for track in list(series):
-        if ids.kind(track) in (TrackKind.PROCESS, TrackKind.THREAD):
-            threads[_process_of(track)] += []
-    for process, own in sorted(threads.items(), key=lambda pair: -sum(map(uses.of_thread, pair[1]))):
+    idle = (track.id for track in trace.tracks_of(TrackKind.THREAD))
+    for track in dict.fromkeys((*sorted(uses.tracks), *idle, *series)):
+        if ids.kind(track) in _HOST_TRACKS:
+            threads[_process_of(track)].append(track)
+    for process, tracks in sorted(threads.items(), key=lambda pair: -sum(map(uses.of_thread, pair[1]))):
+        own = [track for track in tracks if track != process]
         below = sorted((_thread_row(trace, uses, track) for track in own), key=_by_use)
-        graphs = [row for track in (process, *own) for row in series.pop(track, [])]
+        graphs = [row for track in tracks for row in series.pop(track, [])]
         name = trace.tracks[process].name if process in trace.tracks else str(process) or "no process"
         number = f"{len(own)} thread{'s' * (len(own) != 1)}"
         launches = sum(uses.spans["launch"][track] for track in own)
-        note = f"{number}, {launches:,} launches" if launches else number
         yield TimelineRow(
-            str(process) or "process", name, note=note, below=(*_folded(below, "thread", process), *graphs)
+            str(process) or "process",
+            name,
+            note=f"{number}, {launches:,} launches" if launches else number,
+            below=(*_folded(below, "thread", process), *_groups(trace, uses, process), *graphs),
         )
 
 
@@ -238,7 +273,7 @@ def _process_of(track: TrackId) -> TrackId:
 
 def _thread_row(trace: Trace, uses: _Uses, track: TrackId) -> TimelineRow:
     name = trace.tracks[track].name if track in trace.tracks else str(track) or "no thread"
-    below = tuple(_thread_groups(trace, uses, track))
+    below = tuple(_groups(trace, uses, track))
     kinds, use = uses.kinds((track,), CALLS), uses.of_thread(track)
     if not kinds and len(below) == 1:
         return replace(below[0], title=f"{name} {below[0].title}", use=use)
@@ -246,10 +281,11 @@ def _thread_row(trace: Trace, uses: _Uses, track: TrackId) -> TimelineRow:
     return TimelineRow(str(track), name, kinds, (track,), note=note, use=use, below=below)
 
 
-def _thread_groups(trace: Trace, uses: _Uses, track: TrackId) -> Iterator[TimelineRow]:
-    for kind in uses.kinds((track,), _GROUPS):
-        is_shown = kind not in _BACKGROUND and kind != "python"
-        row = TimelineRow(f"{track}/{kind}", _GROUPS[kind], (kind,), (track,), is_open=is_shown)
+def _groups(trace: Trace, uses: _Uses, track: TrackId) -> Iterator[TimelineRow]:
+    """What stands below a thread, or below a process as a whole: a row for each kind, and for each NVTX domain."""
+    for kind in uses.groups((track,)):
+        is_shown = kind_of(kind) not in _BACKGROUND and kind != "python"
+        row = TimelineRow(f"{track}/{kind}", _group_title(kind), (kind,), (track,), is_open=is_shown)
         if kind != "nvtx":
             yield row
             continue

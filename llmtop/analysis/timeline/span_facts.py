@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import ids
-from llmtop.analysis.timeline.rows import CALLS, KINDS
+from llmtop.analysis.timeline.rows import CALLS, kind_title
 from llmtop.analysis.timeline.work import GPU_WORK, gpu_title
 from llmtop.columns import is_long, places_of
 from llmtop.model import TrackKind
@@ -70,7 +70,7 @@ def span_facts(timeline: TraceTimeline, code: int) -> SpanFacts:
     grid, block = _shape(timeline, spans, row)
     return SpanFacts(
         code=code,
-        what=KINDS[spans.kind],
+        what=kind_title(spans.kind),
         name=timeline.name(code)[1],
         track=_track_name(timeline, track),
         start_ns=start,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.tables import RowTable
-from llmtop.analysis.timeline.rows import KINDS
+from llmtop.analysis.timeline.rows import kind_title
 from llmtop.analysis.views import Cell, Column
 
 if TYPE_CHECKING:
@@ -61,7 +61,14 @@ class SpansOfLine:
         amount, join = spans.amount[at], spans.correlation[at]
         name = spans.names[spans.name_id[at]]
         moved = amount if amount == amount else None
-        return KINDS[spans.kind], name, start - self.timeline.start_ns, end - start, moved, None if join < 0 else join
+        return (
+            kind_title(spans.kind),
+            name,
+            start - self.timeline.start_ns,
+            end - start,
+            moved,
+            None if join < 0 else join,
+        )
 
     def key(self, row: int) -> int:
         """The span's code."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from llmtop.analysis.timeline.gaps import Gaps
 from llmtop.analysis.timeline.levels import SampleLine, SpanLine
-from llmtop.analysis.timeline.rows import KINDS, TimelineRow, rows_by_track, timeline_rows
+from llmtop.analysis.timeline.rows import TimelineRow, in_usual_order, rows_by_track, timeline_rows
 from llmtop.columns import in_order, is_long, picked, shifted
 
 if TYPE_CHECKING:
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from llmtop.model import SpanTable, Trace, TrackId
 
 _SHIFT: Final = 40
-"""Bits of a span's code that are its row; those above are the place of its kind in `KINDS`."""
+"""Bits of a span's code that are its row; those above are the place of its kind among all."""
 _ROW: Final = (1 << _SHIFT) - 1
-_NUMBERS: Final = {kind: i for i, kind in enumerate(KINDS)}
-_NAMES: Final = tuple(KINDS)
 _EMPTY: Final = SpanLine(array("q"), array("q"), array("q"))
 
 
@@ -49,19 +47,25 @@ class TimelinePlace:
 class TraceTimeline:
     """The spans and samples of a trace by row.
 
+    The spans that nothing is concluded from are there where they are wanted (`with_more`): reading them takes time.
     Lines are made by `prepare`, on any thread, and looked up by `line`: of those that are not made yet, None.
 
     Attributes:
         start_ns, end_ns: The capture's.
         first_ns, last_ns: From the first span of all to the end of the last one: OS calls may lie outside the capture.
+        has_more: Whether the file has spans that nothing is concluded from, shown or not (`Trace.more_spans`).
         gaps: Why GPUs had nothing to do; None until `explain_gaps` was called.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, *, with_more: bool = False) -> None:
         self.trace = trace
-        self.tables = {kind: trace.spans[kind] for kind in KINDS if kind in trace.spans and len(trace.spans[kind])}
+        self.has_more = bool(trace.more_spans)
+        kinds = (*trace.spans, *(trace.more_spans if with_more else ()))
+        tables = {kind: trace.spans[kind] if kind in trace.spans else trace.more_spans[kind] for kind in kinds}
+        self.tables = {kind: tables[kind] for kind in in_usual_order(tables) if len(tables[kind])}
+        self._names = tuple(self.tables)
         self._parts = {kind: rows_by_track(spans) for kind, spans in self.tables.items()}
-        self.rows = timeline_rows(trace, self._parts)
+        self.rows = timeline_rows(trace, self.tables, self._parts)
         first = min((spans.start_ns[0] for spans in self.tables.values()), default=trace.start_ns)
         last = max((max(spans.end_ns) for spans in self.tables.values()), default=trace.end_ns)
         sampled = [times for series in trace.series.values() if (times := series.times)]
@@ -99,7 +103,7 @@ class TraceTimeline:
         """Whether there is nothing to prepare."""
         return row.key in self._lines or row.key in self._graphs or not (row.kinds or row.series)
 
-    def has_more(self, row: TimelineRow) -> bool:
+    def can_open(self, row: TimelineRow) -> bool:
         """Whether it can be opened and closed."""
         return bool(row.below) or (row.is_stacked and row.key in self._whole and self._whole[row.key].overlaps)
 
@@ -148,7 +152,7 @@ class TraceTimeline:
 
     def _columns(self, row: TimelineRow, kind: str) -> Iterator[tuple[array[int], array[int], Sequence[int]]]:
         """Start, end and code of a kind's spans on the row's tracks; a table that is all of one track is not copied."""
-        spans, first_code = self.tables[kind], _NUMBERS[kind] << _SHIFT
+        spans, first_code = self.tables[kind], self.code(kind, 0)
         for track in row.tracks:
             rows = self._parts[kind].get(track, range(0))
             if row.names is not None:
@@ -162,7 +166,7 @@ class TraceTimeline:
 
     def span(self, code: int) -> tuple[SpanTable, int]:
         """The table and the row of a span."""
-        return self.tables[_NAMES[code >> _SHIFT]], code & _ROW
+        return self.tables[self._names[code >> _SHIFT]], code & _ROW
 
     def name(self, code: int) -> tuple[str, str]:
         """The kind and the name of a span."""
@@ -171,7 +175,7 @@ class TraceTimeline:
 
     def code(self, kind: str, row: int) -> int:
         """What lines call a span."""
-        return (_NUMBERS[kind] << _SHIFT) | row
+        return (self._names.index(kind) << _SHIFT) | row
 
     def times(self, code: int) -> tuple[int, int]:
         """When a span begins and ends."""
