@@ -148,7 +148,7 @@ def group_name(path: str) -> str:
     return parts[-1]
 
 
-_COUNTER = re.compile(r"#?(?<![A-Za-z_])\d+(?![A-Za-z_])")
+_COUNTER = re.compile(r"#?(?<![A-Za-z_\d])\d+(?![A-Za-z_\d])")
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+\b")
 _OF_PYTORCH = re.compile(r", (seq|op_id|sizes|input_op_ids) = .*", re.DOTALL)
 
@@ -167,8 +167,8 @@ def range_name(text: str) -> str:
 
     >>> range_name("step 12 of 300"), range_name("conv2d"), range_name("aten::mul, op_id = 9, seq = 4, sizes = [[8]]")
     ('step # of #', 'conv2d', 'aten::mul')
-    >>> range_name("hook of 0x7f3a2c01e8d0"), range_name("ProfilerStep#12")
-    ('hook of #', 'ProfilerStep#')
+    >>> range_name("hook of 0x7f3a2c01e8d0"), range_name("ProfilerStep#12"), range_name("execute_8192_context_1")
+    ('hook of #', 'ProfilerStep#', 'execute_8192_context_1')
     """
     return _COUNTER.sub("#", _ADDRESS.sub("#", _OF_PYTORCH.sub("", text)))
 

@@ -49,8 +49,7 @@ def _cells(entry: Entry) -> tuple[object, ...]:
     return (
         entry.name,
         entry.demangled,
-        *entry.grid,
-        *entry.block,
+        *(size if size >= 0 else "" for size in (*entry.grid, *entry.block)),
         entry.row.calls,
         total if total == total else "",
         "" if entry.share is None else entry.share,

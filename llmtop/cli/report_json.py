@@ -15,7 +15,7 @@ from llmtop.analysis.kernels.communication import Communication, communication
 from llmtop.analysis.kernels.family_shares import FamilyShare, family_shares
 from llmtop.analysis.kernels.lacking import lacking
 from llmtop.analysis.kernels.nvtx_ranges import WITHOUT_RANGE, RangeShare, range_shares
-from llmtop.analysis.kernels.table import Kernels, kernels_of
+from llmtop.analysis.kernels.table import SIZE_NOT_TOLD, Dim3, Kernels, kernels_of
 from llmtop.analysis.kernels.traffic import Traffic
 from llmtop.analysis.pages.breakdown import By
 from llmtop.analysis.pages.report import Entry, Summary, entries, summary
@@ -98,6 +98,10 @@ def _named(text: str, what: str) -> Json:
     return _fact(text or Unknown(f"the report does not name its {what}"))
 
 
+def _size(size: Dim3) -> Json:
+    return list(size) if min(size) >= 0 else _fact(SIZE_NOT_TOLD)
+
+
 def _source(trace: Trace) -> Json:
     origin = trace.origin
     return {
@@ -118,8 +122,8 @@ def _kernel(entry: Entry, kernels: Kernels) -> Json:
         "title": entry.short,
         "family": str(entry.family),
         "demangled": entry.demangled,
-        "grid": list(entry.grid),
-        "block": list(entry.block),
+        "grid": _size(entry.grid),
+        "block": _size(entry.block),
         "calls": entry.row.calls,
         "duration_ns": _fact(total if total == total else Unknown("duration not collected")),
         "launch": None if launch is None else _launch(*launch),

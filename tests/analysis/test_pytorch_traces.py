@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from llmtop.analysis.kernels.lacking import lacking, typed
+from llmtop.analysis.kernels.table import SIZE_NOT_TOLD, kernel_table
+from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.timeline.account import idle_account
 from llmtop.analysis.timeline.capture import capture_length
 from llmtop.analysis.timeline.span_rows import span_rows
+from llmtop.cli.report_csv import report_csv
+from llmtop.cli.report_json import report_json
 from llmtop.model import Trace
 from llmtop.parsers.registry import load
 from tests.parsers.kineto_files import few_events, kernel_pair, span, written
@@ -94,3 +99,22 @@ def test_what_pytorch_would_have_recorded_is_told_with_its_settings(
 def test_a_capture_of_a_cpu_is_as_long_as_its_operators(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, [span("cpu_op", "a", 10, 5), span("cpu_op", "b", 20, 4)])
     assert capture_length(trace) == '"of the capture" is a share of the 14.0 µs from the first to the last operator'
+
+
+def test_numbers_of_a_timeline_name_the_tool_that_recorded_it(tmp_path: Path) -> None:
+    evidence = [said for one in diagnose(trace_of(tmp_path, few_events())).findings for said in one.evidence]
+    sourced = [said for said in evidence if said.endswith(")")]
+    assert "own code aten::mm: 60.0 µs in 2 gaps, the longest 35.0 µs (PyTorch's profiler)" in sourced
+    assert not [said for said in sourced if "(nsys)" in said]
+
+
+def test_a_kernel_without_its_grid_is_told_as_such_everywhere(tmp_path: Path) -> None:
+    """As AMD's tracer records what the runtime did not launch."""
+    args = {"device": 0, "stream": 0, "correlation": 1, "kind": "Dispatch Task"}
+    trace = trace_of(tmp_path, [*kernel_pair(5, 900), span("kernel", "triton_poi_fused_0", 1000, 40, 0, tid=0, **args)])
+    table = kernel_table(trace)
+    assert [SIZE_NOT_TOLD in table.cells(row) for row in range(len(table))] == [True, False]
+    document = json.loads("".join(report_json(trace)))
+    told = {kernel["calls"]: kernel["grid"] for kernel in document["kernels"] if kernel["name"] == "triton_poi_fused_0"}
+    assert told == {1: {"unknown": SIZE_NOT_TOLD.reason, "remedy": ""}}
+    assert ",-1," not in "".join(report_csv(trace))

@@ -548,19 +548,29 @@ def _top_stall(kernels: Kernels, row: Row) -> Cell:
 
 
 def _grid(kernels: Kernels, row: Row) -> Cell:
-    return FAILED if kernels.has_failed(row.launches[0]) else dimensions(kernels.grid(row.launches[0]))
+    return FAILED if kernels.has_failed(row.launches[0]) else _told(kernels.grid(row.launches[0]))
 
 
 def _block(kernels: Kernels, row: Row) -> Cell:
-    return FAILED if kernels.has_failed(row.launches[0]) else dimensions(kernels.block(row.launches[0]))
+    return FAILED if kernels.has_failed(row.launches[0]) else _told(kernels.block(row.launches[0]))
+
+
+SIZE_NOT_TOLD = Unknown("the capture does not tell with which grid and block it was launched")
+"""Of tracers of AMD's GPUs, for what was not launched by the runtime: -1 in the table."""
+
+
+def _told(size: Dim3) -> Cell:
+    return SIZE_NOT_TOLD if min(size) < 0 else dimensions(size)
 
 
 def dimensions(size: Dim3) -> str:
     """A grid or a block.
 
-    >>> dimensions((64, 1, 1)), dimensions((32, 8, 1))
-    ('64', '32x8')
+    >>> dimensions((64, 1, 1)), dimensions((32, 8, 1)), dimensions((-1, -1, -1))
+    ('64', '32x8', 'unknown')
     """
+    if min(size) < 0:
+        return "unknown"
     x, y, z = size
     return f"{x}x{y}x{z}" if z != 1 else f"{x}x{y}" if y != 1 else str(x)
 

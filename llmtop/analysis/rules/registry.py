@@ -85,6 +85,11 @@ def diagnose(trace: Trace, rules: Sequence[Rule] | None = None) -> Diagnosis:
     return _diagnose(trace, rule_book(trace).asked(trace) if rules is None else tuple(rules))
 
 
+_NSYS = "(nsys)"
+_TIMELINES = {"kineto": "PyTorch's profiler"}
+"""What records timelines beside nsys, by the kind of the file."""
+
+
 @lru_cache(maxsize=4)
 def _diagnose(trace: Trace, rules: tuple[Rule, ...]) -> Diagnosis:
     said = {rule.id: tuple(_checked(rule, trace)) for rule in rules}
@@ -95,7 +100,7 @@ def _diagnose(trace: Trace, rules: tuple[Rule, ...]) -> Diagnosis:
         findings = [_unpraised(finding) for finding in findings]
     findings = [replace(one, next_command=profiling.filled(trace, one.next_command)) for one in findings]
     if not is_live(trace):
-        findings = [profiling.explained(trace, finding) for finding in findings]
+        findings = [_sourced(trace, profiling.explained(trace, finding)) for finding in findings]
     if is_root(trace):
         findings = [replace(finding, next_command=for_root(finding.next_command)) for finding in findings]
     # What is explained by a finding needs no judging.
@@ -106,6 +111,14 @@ def _diagnose(trace: Trace, rules: tuple[Rule, ...]) -> Diagnosis:
         min(trace.end_ns - trace.start_ns, WINDOW_NS) / NS_PER_S if is_live(trace) else None,
         not is_live(trace) or any(trace.tracks_of(kind) for kind in _SUBJECTS) or is_watched(trace),
     )
+
+
+def _sourced(trace: Trace, finding: Finding) -> Finding:
+    """Numbers of a timeline with the tool that it is of, where that is another one than rules write them with."""
+    tool = _TIMELINES.get(trace.origin.kind)
+    if tool is None:
+        return finding
+    return replace(finding, evidence=tuple(one.replace(_NSYS, f"({tool})") for one in finding.evidence))
 
 
 def _rank(finding: Finding) -> tuple[int, float]:
