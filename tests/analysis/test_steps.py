@@ -112,13 +112,19 @@ def test_a_range_that_recurs_over_most_of_the_work_is_the_step_and_those_around_
     whole = found_in(trace).windows
     for one in whole:
         made.nvtx("attention", one.start_ns + 220 * US, one.start_ns + 320 * US)
-        made.nvtx("aten::mm, op_id = 7", one.start_ns, one.end_ns - 1)
+        for half in (one.start_ns, one.start_ns + 300 * US):
+            made.nvtx("half", half, half + 280 * US)
     made.nvtx("serve", 0, whole[-1].end_ns + MS)
     (tmp_path / "capture.sqlite").unlink()
     found = found_in(made.trace(tmp_path))
     assert [one.name for one in found.windows] == [f"step {step}" for step in range(STEPS)]
     assert '"step #"' in found.found
     assert "100 %" in found.found
+
+
+def test_ranges_that_pytorch_makes_of_operators_are_no_steps(tmp_path: Path) -> None:
+    found = found_in(server(name=lambda step: f"aten::forward, op_id = {step}, seq = {step}").trace(tmp_path))
+    assert "repetition" in found.found
 
 
 def test_prefill_and_decode_are_steps_together() -> None:
@@ -215,6 +221,32 @@ def test_work_that_another_thread_of_the_process_asks_for_belongs_to_the_step(tm
     for part in parts:
         by_name[part.name.split()[0]].add((part.account.kernels, part.account.launches))
     assert by_name == {"step": {(3, 3)}, "other": {(2, 2)}}
+
+
+def test_threads_of_one_process_that_mark_their_own_steps_have_their_own_work(tmp_path: Path) -> None:
+    made, at = Capture(), MS
+    for step in range(6):
+        for tid, kernels in ((TID, 2), (555, 3)):
+            begun = at
+            for _ in range(kernels):
+                at = launch(made, at, "gemm", tid=tid)
+            made.nvtx(f"of {tid}: {step}", begun - 20 * US, at + 20 * US, tid=tid)
+            at += 30 * US
+    parts = steps_of(made.trace(tmp_path)).parts
+    assert Counter((part.name.split(":")[0], part.account.kernels) for part in parts) == {
+        (f"of {TID}", 2): 6,
+        ("of 555", 3): 6,
+    }
+
+
+def test_a_range_within_another_of_its_name_counts_once(tmp_path: Path) -> None:
+    made = Capture()
+    at = launch(made, launch(made, MS, "gemm"), "gemm")
+    made.nvtx("block", MS, at)
+    made.nvtx("block", MS + US, at - US)
+    found = breakdown(made.trace(tmp_path), By.NVTX)
+    assert isinstance(found, Breakdown)
+    assert [(part.times, part.account.wall_ns, part.account.kernels) for part in found.parts] == [(1, at - MS, 2)]
 
 
 def test_ranges_lie_within_those_around_them_and_share_no_time_with_those_beside_them(tmp_path: Path) -> None:
@@ -339,6 +371,14 @@ def test_without_names_only_attention_kernels_that_can_do_nothing_else_tell_the_
 ) -> None:
     found = steps_of(server(attention=kernel).trace(tmp_path))
     assert {one.phase for one in found.parts} == {phase}
+
+
+def test_of_an_attention_kernel_that_can_do_either_beside_one_that_decodes_nothing_is_told(tmp_path: Path) -> None:
+    def either(made: Capture, step: int, at: int) -> int:
+        return launch(made, at, ATTENTION)
+
+    found = steps_of(server(either, attention="paged_attention_v2_kernel").trace(tmp_path))
+    assert {one.phase for one in found.parts} == {NOT_TOLD}
 
 
 def test_ranges_within_a_step_and_vllm_s_own_names_tell_the_phase(tmp_path: Path) -> None:

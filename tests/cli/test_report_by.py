@@ -162,6 +162,7 @@ def test_the_time_of_gpus_is_that_of_the_part_to_the_nanosecond() -> None:
 def test_spans_are_cut_at_the_edges_and_stay_in_order_and_calls_of_work_within_stay(tmp_path: Path) -> None:
     capture = Capture()
     capture.call("cudaDeviceSynchronize", 2 * MS, 30 * MS)
+    capture.copy(16 * MS, 17 * MS, capture.call("cudaMemcpyAsync", 6 * MS, 7 * MS))
     early = capture.call("cudaLaunchKernel", 4 * MS, 5 * MS)
     capture.kernel(12 * MS, 14 * MS, early)
     capture.kernel(0, MS, capture.call("cudaLaunchKernel", -US, 0))
@@ -172,7 +173,7 @@ def test_spans_are_cut_at_the_edges_and_stay_in_order_and_calls_of_work_within_s
     zero = trace.start_ns
     assert spans_of(part, "kernel", zero) == [(12 * MS + US, 14 * MS + US), (19 * MS + US, 20 * MS)]
     assert spans_of(part, "nvtx", zero) == [(10 * MS, 20 * MS)]
-    assert spans_of(part, "call", zero) == [(10 * MS, 20 * MS)]
+    assert spans_of(part, "call", zero) == [(6 * MS + US, 7 * MS + US), (10 * MS, 20 * MS)]
     assert spans_of(part, "launch", zero) == [(4 * MS + US, 5 * MS + US), (15 * MS + US, 16 * MS + US)]
     (gpu,) = idle_account(part).gpus
     assert not [one for one in gpu.parts if one.name == "its launch is not in the capture"]
