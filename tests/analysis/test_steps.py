@@ -112,8 +112,8 @@ def test_a_range_that_recurs_over_most_of_the_work_is_the_step_and_those_around_
     whole = found_in(trace).windows
     for one in whole:
         made.nvtx("attention", one.start_ns + 220 * US, one.start_ns + 320 * US)
-        for half in (one.start_ns, one.start_ns + 300 * US):
-            made.nvtx("half", half, half + 280 * US)
+        for half in (one.start_ns, one.start_ns + 280 * US):
+            made.nvtx("half", half, half + 279 * US)
     made.nvtx("serve", 0, whole[-1].end_ns + MS)
     (tmp_path / "capture.sqlite").unlink()
     found = found_in(made.trace(tmp_path))
