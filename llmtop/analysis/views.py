@@ -149,6 +149,10 @@ class RooflineView:
     why_not: Unknown | None = None
     ghosts: tuple[RooflinePoint, ...] = ()
 
+    def roofs_of(self, kind: Literal["memory", "compute"]) -> list[Roof]:
+        """The slopes, or the flat ones, in their order."""
+        return [roof for roof in self.roofs if roof.kind == kind]
+
 
 @dataclass(frozen=True, slots=True)
 class StackNode:

@@ -21,8 +21,8 @@ _BINS_PER_DECADE = 5
 def roofline_chart(view: RooflineView, width: int, height: int, *, ascii_only: bool = False) -> str:
     """The roofs and up to 26 points, each a letter in the order of `view.points`."""
     points = view.points[: len(_POINT_MARKS)]
-    slopes = [roof for roof in view.roofs if roof.kind == "memory"]
-    flats = [roof for roof in view.roofs if roof.kind == "compute"]
+    slopes = view.roofs_of("memory")
+    flats = view.roofs_of("compute")
     low, high = _intensity_range(points, slopes, flats)
     _start(width, height)
     line = "." if ascii_only else "braille"
@@ -107,7 +107,7 @@ def _steps(low: float, high: float, count: int = 200) -> list[float]:
 
 def _ticks(low: float, high: float, view: RooflineView, width: int) -> list[str]:
     """Set the ticks of both axes; returns the labels of the lower one."""
-    tops = [math.log10(roof.value) for roof in view.roofs if roof.kind == "compute"]
+    tops = [math.log10(roof.value) for roof in view.roofs_of("compute")]
     values = [*tops, *(math.log10(point.flops_per_s) for point in view.points)] or [0.0, 1.0]
     bottom, top = math.floor(min(values)), math.ceil(max(values) + 0.1)
     decades = range(int(low), int(high) + 1)

@@ -334,10 +334,8 @@ def _place(point: RooflinePoint) -> str:
 
 def _ridges(view: RooflineView) -> str:
     """From which intensity on a kernel can reach its compute roof."""
-    dram = next((roof.value for roof in view.roofs if roof.kind == "memory" and roof.level == "DRAM"), 0.0)
-    ridges = [
-        f"{roof.level} {number(roof.value / dram)} FLOP/byte" for roof in view.roofs if roof.kind == "compute" and dram
-    ]
+    dram = next((roof.value for roof in view.roofs_of("memory") if roof.level == "DRAM"), 0.0)
+    ridges = [f"{roof.level} {number(roof.value / dram)} FLOP/byte" for roof in view.roofs_of("compute") if dram]
     notes = " ".join(view.notes)
     return " ".join(filter(None, (f"Ridges: {', '.join(ridges)}." if ridges else "", notes)))
 

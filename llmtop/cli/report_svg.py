@@ -84,16 +84,16 @@ class _Plot:
     def physical(cls, view: RooflineView) -> _Plot:
         """FLOP/s over FLOP per byte."""
         dots = tuple(_Dot(point, point.intensity, point.flops_per_s) for point in view.points if _has_place(point))
-        tops = [roof.value for roof in view.roofs if roof.kind == "compute"]
-        ridges = [top / roof.value for top in tops for roof in view.roofs if roof.kind == "memory"]
+        tops = [roof.value for roof in view.roofs_of("compute")]
+        ridges = [top / roof.value for top in tops for roof in view.roofs_of("memory")]
         x_axis, y_axis = _decades([dot.x for dot in dots] + ridges), _decades([dot.y for dot in dots] + tops)
         return cls("Roofline", dots, x_axis, y_axis)
 
     @classmethod
     def normalised(cls, view: RooflineView) -> _Plot:
         """Share of the compute roof over multiples of the ridge, both of the point's own precision."""
-        dram = next((roof.value for roof in view.roofs if roof.kind == "memory"), 0.0)
-        peaks = {roof.level: roof.value for roof in view.roofs if roof.kind == "compute"}
+        dram = next((roof.value for roof in view.roofs_of("memory")), 0.0)
+        peaks = {roof.level: roof.value for roof in view.roofs_of("compute")}
         dots = tuple(
             _Dot(point, point.intensity * dram / peaks[point.precision], point.flops_per_s / peaks[point.precision])
             for point in view.points
@@ -134,8 +134,8 @@ class _Plot:
             yield self._roof("memory", 1.0, 1.0, "")
             yield self._roof("compute", 1.0, 1.0, "")
             return
-        slopes = [roof.value for roof in view.roofs if roof.kind == "memory"]
-        flats = [roof.value for roof in view.roofs if roof.kind == "compute"]
+        slopes = [roof.value for roof in view.roofs_of("memory")]
+        flats = [roof.value for roof in view.roofs_of("compute")]
         for roof in view.roofs:
             others = flats if roof.kind == "memory" else slopes
             value = max(others, default=0.0)

@@ -193,8 +193,8 @@ def _plot(view: RooflineView, width: int, height: int, look: Look, selected: int
 
 def _axes(view: RooflineView, width: int, height: int) -> _Axes:
     """Whole decades around the points and the ridge points, so that a moving point does not move the axes."""
-    memory = [roof.value for roof in view.roofs if roof.kind == "memory"]
-    compute = [roof.value for roof in view.roofs if roof.kind == "compute"]
+    memory = [roof.value for roof in view.roofs_of("memory")]
+    compute = [roof.value for roof in view.roofs_of("compute")]
     ridges = [peak / bandwidth for peak in compute for bandwidth in memory]
     placed = [point for point in view.points if can_place(point)]
     ghosts = [point for point in view.ghosts if can_place(point)] if height >= _GHOST_HEIGHT else []
@@ -271,7 +271,7 @@ def _draw_roofs(canvas: Canvas, axes: _Axes, view: RooflineView) -> None:
 
 def _slope(axes: _Axes, view: RooflineView, bandwidth: float) -> tuple[float, float]:
     """The intensities between which a memory roof is drawn: from the plot's edge to the highest compute roof."""
-    peaks = [roof.value for roof in view.roofs if roof.kind == "compute"]
+    peaks = [roof.value for roof in view.roofs_of("compute")]
     top = max(peaks, default=10.0**axes.y1)
     start = max(10.0**axes.x0, 10.0**axes.y0 / bandwidth)
     return start, max(start, min(10.0**axes.x1, top / bandwidth))
@@ -279,7 +279,7 @@ def _slope(axes: _Axes, view: RooflineView, bandwidth: float) -> tuple[float, fl
 
 def _flat(axes: _Axes, view: RooflineView, peak: float) -> tuple[float, float]:
     """The intensities between which a compute roof is drawn: from the fastest memory's ridge to the edge."""
-    bandwidths = [roof.value for roof in view.roofs if roof.kind == "memory"]
+    bandwidths = [roof.value for roof in view.roofs_of("memory")]
     ridge = peak / max(bandwidths) if bandwidths else 10.0**axes.x0
     return max(10.0**axes.x0, min(ridge, 10.0**axes.x1)), 10.0**axes.x1
 
