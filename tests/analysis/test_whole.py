@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,19 +93,14 @@ def test_what_is_known_of_a_server(name: str, snapshot: SnapshotAssertion) -> No
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_of_any_server_everything_can_be_asked(seed: int, snapshot: SnapshotAssertion) -> None:
+def test_of_any_server_everything_can_be_asked(seed: int) -> None:
     trace = RandomServer(seed, told=(0.9, 0.7, 0.4)[seed % 3], noise=0.02 * (seed % 2)).trace()
-    assert told(**_of_server(trace), **_of_threads(trace), rules=_each(RULES, trace)) == snapshot
+    assert_is_told(**_of_server(trace), **_of_threads(trace), rules=_each(RULES, trace))
 
 
-def told(**views: object) -> str:
-    """Every field and every property of them can be had, none is a number that is none, and a digest of each view.
-
-    What a digest that has changed was, and is, tells `whole` of the same view in both trees.
-    """
-    texts = {name: whole(**{name: view}) for name, view in views.items()}
-    assert [line for text in texts.values() for line in re.findall(r".*\bnan\b.*", text)] == []
-    return "\n".join(f"{name}: {sha256(text.encode()).hexdigest()[:12]}" for name, text in texts.items())
+def assert_is_told(**views: object) -> None:
+    """Every field and every property of them can be had, and none is a number that is none."""
+    assert re.findall(r".*\bnan\b.*", whole(**views)) == []
 
 
 def _each(rules: Sequence[Rule], trace: Trace) -> dict[str, object]:
@@ -192,15 +186,15 @@ def test_what_is_said_of_a_timeline(scene: str, tmp_path: Path, snapshot: Snapsh
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_of_any_report_everything_can_be_asked(seed: int, snapshot: SnapshotAssertion) -> None:
+def test_of_any_report_everything_can_be_asked(seed: int) -> None:
     trace = random_report(seed)
-    assert told(**_of_report(trace), rules=_each(report_rules.RULES, trace)) == snapshot
+    assert_is_told(**_of_report(trace), rules=_each(report_rules.RULES, trace))
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_of_any_timeline_everything_can_be_asked(seed: int, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+def test_of_any_timeline_everything_can_be_asked(seed: int, tmp_path: Path) -> None:
     trace = random_capture(seed).trace(tmp_path)
-    assert told(**_of_report(trace), rules=_each(report_rules.RULES, trace)) == snapshot
+    assert_is_told(**_of_report(trace), rules=_each(report_rules.RULES, trace))
 
 
 def _of_ranges(trace: Trace) -> dict[str, object]:
