@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from textual import events
+
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Unknown
@@ -70,6 +72,24 @@ async def test_only_rows_on_the_screen_are_made() -> None:
         assert row_of_cursor(app) == 99_999
         assert "kernel<99999>" in app.screen_text()
         assert len(counting.made) < 300
+
+
+async def test_what_is_typed_faster_than_the_filter_opens_is_its_text_in_order() -> None:
+    app = TableApp()
+    async with app.run_test(size=(60, 14), notifications=True) as pilot:
+        app.pane.show_table(table(100))
+        app.pane.table.focus()
+        await pilot.pause()
+        typed = (("slash", "/"), ("l", "l"), ("less_than_sign", "<"), ("q", "q"), ("backspace", "\x7f"), ("4", "4"))
+        for key, letter in (*typed, ("enter", "\r")):
+            app.post_message(events.Key(key, letter))
+        await pilot.pause()
+        assert app.pane.table.filter_text == "l<4"
+        assert app.pane.table.has_focus
+        assert app.pane.table.sort is None
+        await pilot.press("slash", "q", "slash", "enter")
+        assert app.pane.table.filter_text == "q/"
+        assert app.is_running
 
 
 async def test_moving_the_cursor_sends_two_lines() -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 FRAME_S = 0.025
 """Rows that take longer than this to make are left for the next frame: keys are answered while a report decodes."""
 
+_FILTER_KEY: Final = "slash"
 SORT_KEYS: Final = (
     Binding("less_than_sign", "sort(-1)", "sort", key_display="< >", tooltip="Sort by the column left or right"),
     Binding(
@@ -351,7 +352,7 @@ class TablePane(Vertical, FaultBorder):
     TablePane.-filtering Input { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "filter", key_display="/", tooltip="Filter the rows"),
+        Binding(_FILTER_KEY, "filter", "filter", key_display="/", tooltip="Filter the rows"),
         Binding("escape", "clear_filter", "clear", show=False, tooltip="Clear the filter"),
     ]
 
@@ -371,7 +372,7 @@ class TablePane(Vertical, FaultBorder):
         self._describe = describe
         self._sum_up = sum_up
         self._status = StatusLine()
-        self._input = Input(placeholder="filter: Enter keeps it, Esc clears it", compact=True)
+        self._input = Input(placeholder="filter: Enter keeps it, Esc clears it", compact=True, select_on_focus=False)
 
     def compose(self) -> ComposeResult:
         yield self.table
@@ -410,7 +411,8 @@ class TablePane(Vertical, FaultBorder):
     def action_filter(self) -> None:
         """Open the filter."""
         self.add_class("-filtering")
-        self.screen.set_focus(self._input)  # at once: what is typed next is the filter
+        self.screen.set_focus(self._input)  # at once: what is typed next is the filter, in place of the last one
+        self._input.action_select_all()
 
     def action_clear_filter(self) -> None:
         """Show all rows again."""
@@ -422,6 +424,24 @@ class TablePane(Vertical, FaultBorder):
         self._input.value = ""
         self.table.filter("")
         self.remove_class("-filtering")
+
+    async def on_key(self, event: events.Key) -> None:
+        """The key that opens the filter is taken here, and those typed behind it that the table has got by then."""
+        is_open = self.screen.focused is self._input  # which knows of that only with a message
+        if event.key == _FILTER_KEY and not is_open:
+            self.action_filter()
+        elif not is_open:
+            return
+        elif event.key == "enter":
+            await self._input.action_submit()
+        elif event.is_printable and event.character:
+            self._input.replace(event.character, *self._input.selection)
+        elif event.key == "backspace":
+            self._input.action_delete_left()
+        else:
+            return
+        event.stop()
+        event.prevent_default()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
