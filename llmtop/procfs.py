@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,7 @@ class KeptFiles:
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: dict[str, int] = {}
+        weakref.finalize(self, _close, self._open)
 
     def read(self, path: str, dir_fd: int) -> bytes | None:
         """A file below a folder, by a name that no other folder's has; None when it is gone or not ours to read."""
@@ -87,9 +89,13 @@ class KeptFiles:
 
     def close(self, *paths: str) -> None:
         """Let go of files, whether they were kept or not; of all where none is named."""
-        for path in paths or tuple(self._open):
-            if (descriptor := self._open.pop(path, None)) is not None:
-                os.close(descriptor)
+        _close(self._open, *paths)
+
+
+def _close(opened: dict[str, int], *paths: str) -> None:
+    for path in paths or tuple(opened):
+        if (descriptor := opened.pop(path, None)) is not None:
+            os.close(descriptor)
 
 
 def read_text(path: str | Path) -> str | None:

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -52,11 +52,16 @@ class Export:
     def _read_from(self, execute: Callable[..., sqlite3.Cursor], tables: frozenset[str]) -> None:
         self.execute = execute
         self.tables = tables
-        self.columns: Callable[[str], frozenset[str]] = lru_cache(self._columns)
-        self.distinct: Callable[[str, str], frozenset[int]] = lru_cache(self._distinct)
+        # What remembers its answers must not hold the export, which holds it: files would stay open until Python looks
+        # for such circles.
+        own, weak = type(self), weakref.proxy(self)
+        self.columns: Callable[[str], frozenset[str]] = lru_cache(partial(own._columns, weak))
+        self.distinct: Callable[[str, str], frozenset[int]] = lru_cache(partial(own._distinct, weak))
         """The integers of a column of a table."""
-        self._combinations: Callable[[str, Sequence[str]], list[tuple[Any, ...]]] = lru_cache(self._distinct_rows)
-        self._has_rows: Callable[[str], bool] = lru_cache(self._any_row)
+        self._combinations: Callable[[str, Sequence[str]], list[tuple[Any, ...]]] = lru_cache(
+            partial(own._distinct_rows, weak)
+        )
+        self._has_rows: Callable[[str], bool] = lru_cache(partial(own._any_row, weak))
 
     def _columns(self, table: str) -> frozenset[str]:
         return frozenset(row[1] for row in self.execute(f'PRAGMA table_info("{table}")'))

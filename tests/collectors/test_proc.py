@@ -316,8 +316,7 @@ time.sleep(1000)
 
 
 def test_two_thousand_threads_are_all_read_within_a_few_polls_and_never_at_once() -> None:
-    with python(CROWD) as program:
-        collector = ProcCollector(target(program.pid))
+    with python(CROWD) as program, ProcCollector(target(program.pid)) as collector:
         collector.poll()  # all are new
         eventually(lambda: collector.poll() and not _busy(collector), "threads that have come to rest")
         traces = [collector.poll() for _ in range(7)]

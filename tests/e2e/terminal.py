@@ -305,7 +305,9 @@ class Terminal:
     def _read(self) -> None:
         """Feed the screen until the program has ended and its output is drained."""
         is_open = True
-        while is_open or select.select([self._master], [], [], 0)[0]:
+        output = select.poll()  # which takes a file of any number: a test run may have many open
+        output.register(self._master, select.POLLIN)
+        while is_open or output.poll(0):
             self._reads.wait()
             if self._is_hung_up:
                 self._let_go()
@@ -314,7 +316,7 @@ class Terminal:
                 is_open = False
                 attributes = termios.tcgetattr(self._master)
                 os.close(self._slave)
-            if select.select([self._master], [], [], 0.02)[0]:
+            if output.poll(20):
                 try:
                     data = os.read(self._master, 65536)
                 except OSError:  # EIO: nobody holds the other side

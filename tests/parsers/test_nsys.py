@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -439,3 +440,22 @@ class _Endless:
 def test_a_table_whose_rows_come_again_and_again_is_refused() -> None:
     with pytest.raises(sqlite3.DatabaseError, match="in no order"):
         nsys_export._fetched(cast("nsys_export.Export", _Endless()), "T", (), "1")
+
+
+def test_a_file_is_let_go_as_soon_as_nobody_holds_its_trace() -> None:
+    load(OURS)  # what is imported for it opens files of its own
+    gc.collect()
+    before = _files_open()
+    gc.disable()  # no circle may hold it: who opens a thousand files would wait for Python to look for circles
+    try:
+        trace = load(OURS)
+        assert trace.spans is not None
+        assert _files_open() > before
+        del trace
+        assert _files_open() == before
+    finally:
+        gc.enable()
+
+
+def _files_open() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
