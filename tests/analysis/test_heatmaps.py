@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import pytest
+
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.histograms import Quantile
@@ -69,6 +71,13 @@ def test_events_stand_in_the_column_and_row_where_they_happened() -> None:
     assert made.step_ns == NS_PER_S
     busy = {i: column for i, column in enumerate(rates(made)) if column != [0, 0, 0]}
     assert busy == {2: [5, 2, 0], 7: [0, 3, 0]}
+
+
+@pytest.mark.parametrize(("attached_s", "is_known"), [(0.09, False), (0.11, True)])
+def test_a_column_is_known_in_which_probes_looked_a_tenth_of_the_time(attached_s: float, is_known: bool) -> None:
+    seen = [(i, (i - (1 - attached_s) * (i > 4)) * NS_PER_S) for i in range(11)]
+    made = heatmap(counted({(ids.process(1), v.SCHEDULER_OBSERVED): seen, queued(256): [(0, 0.0), (10, 0.0)]}))
+    assert [column is not None for column in made.columns] == [*[True] * 4, is_known, *[True] * 5]
 
 
 def test_processes_are_added_up() -> None:

@@ -189,7 +189,9 @@ def test_a_server_may_kill_its_engine_first_and_close_its_port_right_after(
     assert [fault.state for fault in liveness(then).faults] == states
 
 
-def killed_and_closed(facts: dict[str, str | int], root: dict[str, str | int]) -> Liveness:
+def killed_and_closed(
+    facts: dict[str, str | int], root: dict[str, str | int], beside: dict[str, str | int] | None = None
+) -> Liveness:
     """An engine that was killed 0.2 s before the port was closed, and a server that has exited in order."""
     scene = EXITED.but(
         answer=CLOSED.answer, ended={5: ("APIServer", "exit code 0"), 7: ("EngineCore", "killed by SIGKILL")}
@@ -204,6 +206,9 @@ def killed_and_closed(facts: dict[str, str | int], root: dict[str, str | int]) -
         ended.id: replace(ended, facts={**ended.facts, "ended_ns": page_ns + NS_PER_S + NS_PER_S // 5, **root}),
         endpoint.id: replace(endpoint, facts={**endpoint.facts, "closed_ns": page_ns + NS_PER_S + NS_PER_S // 5}),
     }
+    if beside is not None:
+        other = replace(ended, id=ids.ended(9, 1), facts={**ended.facts, "pid": 9, "root": 5, **beside})
+        tracks[other.id] = other
     return liveness(replace(trace, tracks={**trace.tracks, **tracks}))
 
 
@@ -233,6 +238,13 @@ def test_a_supervisor_may_kill_what_is_left_of_a_server_that_it_has_told_to_end(
     engine: dict[str, str | int] = {"sender": "outside", "sent_ns": 2, "how": BY_BASH}
     [fault] = killed_and_closed(engine, {"sender": "outside", "sent_ns": told_ns}).faults
     assert fault.state == state
+
+
+@pytest.mark.parametrize("told", [{"pid": 9}, {"pid": 5, "is_regular": 0}], ids=["a part", "one that crashed"])
+def test_a_server_is_not_told_to_end_by_what_another_of_its_parts_was_told(told: dict[str, str | int]) -> None:
+    engine: dict[str, str | int] = {"sender": "outside", "sent_ns": 2, "how": BY_BASH}
+    life = killed_and_closed(engine, {"sender": "outside", "sent_ns": 3}, {"sent_ns": 1, **told})
+    assert "SERVER DEAD" in [fault.state for fault in life.faults]
 
 
 def test_an_engine_that_its_server_killed_is_missed_while_the_port_stays_open() -> None:
