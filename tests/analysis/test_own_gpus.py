@@ -12,7 +12,7 @@ from llmtop.analysis.pages.header import header
 from llmtop.analysis.pages.lanes import lanes_view
 from llmtop.analysis.roofline.efficiency import efficiency_view
 from llmtop.analysis.series.readings import own_gpus, target_gpus, why_no_gpu
-from llmtop.model import Fact, Missing, Target, TargetProcess, Trace, Track, TrackKind, Unknown, What
+from llmtop.model import Fact, Missing, Target, TargetProcess, Trace, Track, TrackKind, Unknown, UnknownKind, What
 from tests.analysis.verdict_scenes import ALIVE
 
 TARGET = Target(5, 5, "vllm", "vLLM", (TargetProcess(5, "APIServer", "python"),))
@@ -73,7 +73,9 @@ def test_a_gpu_that_cuda_has_only_opened_is_no_straggler() -> None:
 
 def test_nothing_of_other_peoples_gpus_is_shown_as_the_servers() -> None:
     trace = machine(0, users={4242: 1})
-    why = Unknown("the server does not use this machine's 2 GPUs: no process of it has one open")
+    why = Unknown(
+        "the server does not use this machine's 2 GPUs: no process of it has one open", kind=UnknownKind.UNUSED
+    )
     assert header(trace, TARGET).gpus == why
     assert efficiency_view(trace, TARGET).mfu == why
     assert [lane.why_not for lane in lanes_view(trace, None).lanes if lane.title in ("DRAM", "SM")] == [why, why]

@@ -31,7 +31,8 @@ def decoding(gpus: int = 1, **extra: object) -> Trace:
 
 
 def test_the_work_leads_and_the_counted_stands_second() -> None:
-    first, second, *_ = server_roofline(decoding(), ONE_GPU, ids.gpu(0)).points
+    first, second, *others = server_roofline(decoding(), ONE_GPU, ids.gpu(0)).points
+    assert all(point.age_s for point in others), "and what was counted now stands nowhere else"
     assert first.flops_per_s == pytest.approx(LINEAR)
     assert first.bytes_per_s == pytest.approx(0.8 * DRAM_PEAK), "what was measured stays"
     assert first.intensity == pytest.approx(LINEAR / (0.8 * DRAM_PEAK))
@@ -107,7 +108,7 @@ def test_tokens_that_no_pipe_computed_move_nothing() -> None:
 
 
 def test_without_a_size_the_bound_stays() -> None:
-    nameless = replace(ONE_GPU, facts={})
+    nameless = replace(ONE_GPU, config={})
     first = server_roofline(decoding(), nameless, ids.gpu(0)).points[0]
     assert first.quality is Quality.UPPER_BOUND
 

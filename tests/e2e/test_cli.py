@@ -229,7 +229,6 @@ BAD_USES = [
     (["snapshot", "--json", "--attach", "4194305"], 1, "4194305"),
     (["snapshot", "--json", "--attach", "0"], 2, "neither a process id nor a container's name"),
     (["snapshot", "--json", "--attach", "no-such-box"], 1, "no container that runs here is called no-such-box"),
-    (["snapshot"], 2, "--json"),
     (["--attach", "4194305"], 1, ""),
     (["4242"], 2, "--attach 4242"),
     (["Makefile"], 2, "llmtop open Makefile"),

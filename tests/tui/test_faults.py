@@ -187,7 +187,7 @@ async def test_what_raises_in_the_rows_costs_the_table_or_the_row(
         (diagnosis, "diagnose", "d", "pane"),
         (diagnosis, "draw_diagnosis", "d", "pane"),
         (live_screen, "DiagnosisScreen", "d", "key"),
-        (live_screen.LiveScreen, "_find_of_use", "5 z z", "key"),
+        (live_screen.LiveScreen, "_go", "5 z z", "key"),
         (live_screen.LiveScreen, "_state", "2", "pane"),
         (events, "events_table", "e", "pane"),
     ],

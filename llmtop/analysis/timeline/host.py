@@ -210,7 +210,8 @@ def _at(label: Label, gpu: TrackId | None) -> Label:
 def is_for_another(name: str, gpu: TrackId) -> bool:
     """Whether a call of this name, as `_at` makes it, gives work to another GPU than this one.
 
-    >>> is_for_another("cudaLaunchKernel on GPU 1", TrackId("gpu:0")), is_for_another("pread", TrackId("gpu:0"))
+    >>> from llmtop import ids
+    >>> is_for_another("cudaLaunchKernel on GPU 1", ids.gpu(0)), is_for_another("pread", ids.gpu(0))
     (True, False)
     """
     _, is_named, title = name.rpartition(_ON)
