@@ -29,9 +29,10 @@ from llmtop.collectors import loading, prometheus
 from llmtop.collectors.base import Aim, Endpoint
 from llmtop.collectors.job_thread import JobThread
 from llmtop.collectors.metrics_http import Fetcher, Page, is_here
-from llmtop.collectors.prometheus import PrometheusCollector, engine_of
+from llmtop.collectors.prometheus import PrometheusCollector
 from llmtop.collectors.registry import target_collectors
 from llmtop.collectors.scrape_pace import ScrapePace
+from llmtop.collectors.server_connection import engine_of
 from llmtop.model import Metric, Missing, Reading, Target, Trace, TrackKind, Unknown, What
 from llmtop.servers.registry import BY_KIND, ENGINES
 from llmtop.vocabulary import EndpointAnswer

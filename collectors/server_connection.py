@@ -1,0 +1,152 @@
+"""A server whose metrics are read: its engine, what it is asked once, and what its page says of its settings."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import TYPE_CHECKING, Any
+
+from llmtop import settings
+from llmtop import vocabulary as v
+from llmtop.collectors.exposed_values import wanted_names
+from llmtop.collectors.metrics_text import TextReader, key
+from llmtop.collectors.slots import Running, Slots, slots_of
+from llmtop.model import Unknown
+from llmtop.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from llmtop.collectors.metrics_http import Fetch
+    from llmtop.collectors.metrics_text import Exposition
+    from llmtop.model import Engine, Fact, Target
+
+_SLOTS_REFUSED = (401, 403, 404, 501)
+
+
+class ServerConnection:
+    """What is remembered of a server while it answers."""
+
+    def __init__(self, url: str, engine: Engine) -> None:
+        self.url = url
+        self.engine = engine
+        self.reader = TextReader(wanted_names(engine))
+        self.pages = 0
+        self.is_introduced = False
+        """Whether it was asked for its version and model."""
+        self.running = Running()
+        self._version: Fact | None = None
+        self._model: Fact | None = None
+        self._why_no_slots: Unknown | None = None
+        """Once it has refused them it is not asked again."""
+        self._settings: tuple[tuple[dict[str, str], Fact | None], dict[str, Fact]] | None = None
+        """What its labels and its version were, and what follows from them."""
+
+    def get(self, path: str, fetch: Fetch) -> Any:
+        """A JSON document of the server; None when there is none."""
+        try:
+            page = fetch(self._base + path)
+            return json.loads(page.body) if page.status == 200 else None
+        except (OSError, http.client.HTTPException, ValueError, RecursionError):
+            return None
+
+    @property
+    def _base(self) -> str:
+        """Its address, without the path of the metrics."""
+        url = self.url
+        return url.removesuffix(next((end for end in self.engine.metrics_paths if url.endswith(end)), ""))
+
+    def introduce(self, target: Target, exposition: Exposition, fetch: Fetch) -> None:
+        """Ask once for what the page does not say."""
+        if self.is_introduced:
+            return
+        self.is_introduced = True
+        self._version = self._told_version(fetch)
+        named = _label(exposition, self.engine.model_labels)
+        if isinstance(target.model, Unknown) and named is None:
+            self._model = self._served_model(fetch)
+
+    def _told_version(self, fetch: Fetch) -> Fact | None:
+        """The server's version; None for one that does not tell it over HTTP."""
+        path = self.engine.version_path
+        if not path:
+            return None
+        document = self.get(path, fetch)
+        version = document.get(self.engine.version_key) if isinstance(document, dict) else None
+        return clean(version) if isinstance(version, str) else Unknown(f"{path} does not tell it")
+
+    def _served_model(self, fetch: Fetch) -> Fact | None:
+        """The model that the OpenAI API names first, for servers that tell it nowhere else."""
+        document = self.get("/v1/models", fetch)
+        try:
+            name = document["data"][0]["id"]
+        except (LookupError, TypeError):
+            return None
+        return clean(name) if isinstance(name, str) else None
+
+    def slots(self, fetch: Fetch) -> Slots | Unknown | None:
+        """The requests that run now, where there is a page of them; a server that refuses it is not asked again."""
+        if not self.engine.slots_path or self._why_no_slots is not None:
+            return self._why_no_slots
+        url = self._base + self.engine.slots_path
+        try:
+            page = fetch(url)
+        except (OSError, http.client.HTTPException) as error:
+            return Unknown(f"{url} did not answer ({type(error).__name__})")
+        if page.status == 200:
+            return slots_of(page.body)
+        why = Unknown(f"{url} answers with status {page.status}", self.engine.slots_remedy)
+        if page.status in _SLOTS_REFUSED:
+            self._why_no_slots = why
+        return why
+
+    def facts(self, target: Target, exposition: Exposition) -> dict[str, Fact]:
+        """What is known of the server beside its numbers: for its track."""
+        engine = self.engine
+        facts: dict[str, Fact] = {
+            "engine": engine.title,
+            "preempts": int(engine.preempts),
+            "url": self.url,
+            "model": _label(exposition, engine.model_labels) or self._model or target.model,
+        }
+        installed = target.facts.get("version")
+        version = installed if isinstance(self._version, Unknown | None) and installed else self._version
+        if version is not None:
+            facts["version"] = version
+        told: dict[str, str] = {}
+        facts |= {v.remark_of(metric): remark for metric, remark in engine.remarks.items()}
+        for name, labels in engine.info.items():
+            for sample in exposition.samples.get(key(name), ())[:1]:
+                told |= {label: sample.labels[label] for label in labels if label in sample.labels}
+        return facts | told | self._settings_of(target, told, version)
+
+    def _settings_of(self, target: Target, told: dict[str, str], version: Fact | None) -> dict[str, Fact]:
+        """What is set, as far as it is known; worked out again only when the page tells something else than before."""
+        if self._settings is None or self._settings[0] != (told, version):
+            made = settings.facts(self.engine, target.facts, told, version)
+            self._settings = ((told, version), made)
+        return self._settings[1]
+
+
+def engine_of(text: str, engines: Iterable[Engine], kind: str) -> Engine | None:
+    """Whose metrics a text holds: of the engines whose prefixes occur, the one of `kind`, else the most frequent."""
+    counts = {engine.kind: 0 for engine in engines}
+    by_kind = {engine.kind: engine for engine in engines}
+    for line in text.split("\n"):
+        name = line.partition("{")[0].replace(":", "_")
+        for engine in by_kind.values():
+            counts[engine.kind] += name.startswith(engine.prefixes) if engine.prefixes else 0
+    if counts.get(kind):
+        return by_kind[kind]
+    best = max(counts, key=lambda each: counts[each], default=None)
+    return by_kind[best] if best is not None and counts[best] else None
+
+
+def _label(exposition: Exposition, labels: Sequence[str]) -> str | None:
+    """The first telling value of one of `labels`; TensorRT-LLM writes "undefined" where it has none."""
+    for samples in exposition.samples.values():
+        for label in labels:
+            value = samples[0].labels.get(label)
+            if value and value != "undefined":
+                return value
+    return None
