@@ -76,7 +76,11 @@ plan = RunPlan(
     calls="counted" if "counted" in what else "timed" if "calls" in what else "off",
     scheduler="scheduler" in what,
     stack_every=int("stacks" in what),
+    samples=False,
     functions=library,
+    interval_ms=1000,
+    named=True,
+    loses_first=False,
 )
 program = os.memfd_create("program")
 os.write(program, script(plan).encode())

@@ -216,5 +216,5 @@ def _names(frames: list[Any]) -> Iterator[str]:
         if isinstance(frame, dict) and isinstance(frame.get("name"), str):
             place = frame.get("short_filename") or frame.get("filename")
             line = frame.get("line")
-            known = f"{place}:{line}" if isinstance(line, int) and line > 0 else str(place or "?")
+            known = f"{place}:{line}" if type(line) is int and line > 0 else str(place or "?")
             yield f"{shorten(clean(frame['name']), LONGEST_NAME)} ({shorten(clean(known), LONGEST_NAME)})"

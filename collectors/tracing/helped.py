@@ -167,9 +167,10 @@ class HelpedCollector:
         self._reports = Reports(source=self.source)
         self._stacks = StackBuffer()
         self._state: Unknown | None = self.words.starting
-        self._retry_ns = 0
-        self._heard_ns = 0
-        self._started_ns = 0
+        self._retry_ns: int
+        """When one that has ended is started again."""
+        self._heard_ns: int
+        self._started_ns: int
         self._doing = ""
         """What the helper says it does until it looks."""
         self._early_ends = 0

@@ -288,6 +288,16 @@ def test_sharing_and_mig_are_noted() -> None:
     assert "FP16 work on CUDA cores (3.0 % of that pipe) is not counted" in notes
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_process_that_has_its_gpu_for_itself_is_no_note(others: int) -> None:
+    """Nor is one beside it on another GPU."""
+    processes = [
+        Track(ids.gpu_process(ids.gpu(gpu), 1 + gpu), TrackKind.GPU_PROCESS, "p", parent=ids.gpu(gpu))
+        for gpu in range(1 + others)
+    ]
+    assert live_view(trace_of([(1, DECODE)], extra=processes), ids.gpu(0), "bf16").notes == ()
+
+
 SERVER = Track(ids.server(8000), TrackKind.SERVER, "vLLM")
 
 

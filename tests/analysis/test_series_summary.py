@@ -74,6 +74,16 @@ def test_rows_are_found_by_what_they_are_of_their_number_or_who_read_it() -> Non
     assert len(table.filtered("nvml")) == 2
 
 
+def test_on_a_narrow_screen_who_read_it_goes_first_and_the_newest_value_stays() -> None:
+    """Columns are worth a comparison of two rows: their widths do not depend on what the rows hold by now."""
+    columns = table_of(series(GPU, POWER, 1.0)).columns
+    leaving = sorted((one for one in reversed(columns) if one.shrink), key=lambda one: -one.shrink)
+    assert [one.key for one in leaving] == ["source", "most", "least", "mean", "track"]
+    assert {one.key: one.width for one in columns if one.key in ("last", "least", "mean", "most")} == dict.fromkeys(
+        ("last", "least", "mean", "most"), 14
+    )
+
+
 def test_columns_that_are_fitted_are_no_wider_than_what_stands_in_them() -> None:
     widths = {one.key: one.width for one in table_of(series(GPU, POWER, 1.0)).fitted().columns}
     assert (widths["last"], widths["source"]) == (len("1.00 W"), len("source "))

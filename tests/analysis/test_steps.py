@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 import random
+import re
 import sqlite3
 from collections import Counter, defaultdict
 from contextlib import closing
@@ -140,6 +141,33 @@ def test_without_ranges_kernels_that_repeat_show_steps_and_say_so(tmp_path: Path
     assert "repetition" in found.found
     assert {one.kernels for one in found.windows} == {5}
     assert all(one.end_ns == after.start_ns for one, after in pairwise(found.windows))
+
+
+def replica(made: Capture, gpu: int, runs: int, odd: int | None = None) -> Capture:
+    """Twelve steps of four kernels on a GPU of a process of its own; an odd one has three more."""
+    at = MS
+    for step in range(12):
+        for kernel in ("abcd", "abcdefg")[step == odd]:
+            at = launch(made, at, f"{kernel}{gpu}", runs, gpu=gpu, pid=PID + gpu, tid=TID + gpu)
+        at += 40 * US
+    return made
+
+
+@pytest.mark.parametrize("busier", [0, 1])
+def test_steps_of_several_gpus_are_as_sure_as_those_of_the_least_sure_one(tmp_path: Path, busier: int) -> None:
+    """They are told by the busiest, and of all of them by when they begin."""
+    alone = found_in(replica(Capture(), 0, 100 * US, odd=5).trace(tmp_path)).sureness
+    assert alone is not None
+    assert 0.5 < alone < 0.95
+    (tmp_path / "capture.sqlite").unlink()
+    both = Capture()
+    for gpu in (0, 1):
+        replica(both, gpu, (200 if gpu == busier else 100) * US, odd=None if gpu else 5)
+    found = found_in(both.trace(tmp_path))
+    assert found.sureness == alone
+    assert f" kernels from a{busier} on;" in found.found
+    assert Counter(one.gpus for one in found.windows) == {("gpu:0",): 12, ("gpu:1",): 12}
+    assert [one.start_ns for one in found.windows] == sorted(one.start_ns for one in found.windows)
 
 
 def test_layers_within_a_step_are_not_taken_for_steps(tmp_path: Path) -> None:
@@ -515,6 +543,19 @@ def test_a_row_of_a_gpu_is_its_idle_account(export: Path) -> None:
     assert [(part.account.gpu_ns, part.account.busy_ns) for part in found.parts] == [
         (gpu.end_ns - gpu.start_ns, gpu.busy_ns) for gpu in accounts
     ]
+
+
+def test_a_row_of_a_gpu_names_the_processes_that_had_work_on_it(tmp_path: Path) -> None:
+    """Each once, whatever the kind of its work; those of other GPUs not."""
+    made = Capture()
+    for gpu, pid in ((0, PID), (1, PID + 1), (1, PID + 2), (1, PID + 1)):
+        for _ in range(2):
+            launch(made, MS, GEMM, gpu=gpu, pid=pid, tid=pid + 1)
+    made.copy(5 * MS, 6 * MS, made.call("cudaMemcpyAsync", 5 * MS, 5 * MS + US, pid=PID + 3), gpu=1, pid=PID + 3)
+    found = breakdown(made.trace(tmp_path), By.RANK)
+    assert isinstance(found, Breakdown)
+    owners = {part.name: [int(pid) for pid in re.findall(r"\d+", part.owner)] for part in found.parts}
+    assert owners == {"GPU 0": [PID], "GPU 1": [PID + 1, PID + 2, PID + 3]}
 
 
 def test_a_table_leaves_out_what_no_row_has(tmp_path: Path) -> None:

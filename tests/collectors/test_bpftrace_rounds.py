@@ -15,7 +15,7 @@ from llmtop.collectors.tracing.bpftrace import libraries as libraries_module
 from llmtop.collectors.tracing.bpftrace import runner
 from llmtop.collectors.tracing.bpftrace.helper import BpftraceHelper
 from llmtop.collectors.tracing.bpftrace.output import Record, parse
-from llmtop.collectors.tracing.bpftrace.script import Function, RunPlan
+from llmtop.collectors.tracing.bpftrace.script import STATE_SHIFT, Function, RunPlan
 from llmtop.collectors.tracing.helper import protocol, system
 from llmtop.collectors.tracing.helper.functions import LAUNCHES, NUMBERS, SYNCHRONISING
 from llmtop.collectors.tracing.helper.protocol import StoppedError
@@ -267,7 +267,8 @@ def mapped(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]) -> None:
     monkeypatch.setattr(libraries_module, "mapped_libraries", lambda pid: {"/lib/libcuda.so.1": names})
     monkeypatch.setattr("llmtop.collectors.tracing.helper.elf.exported", lambda path, names: dict.fromkeys(names, 16))
     monkeypatch.setattr("llmtop.collectors.tracing.helper.libraries.starts_gently", lambda path, place: place == 16)
-    monkeypatch.setattr("os.stat", lambda path: SimpleNamespace(st_dev=1, st_ino=2))
+    of_file = SimpleNamespace(stat=lambda path: SimpleNamespace(st_dev=1, st_ino=2))
+    monkeypatch.setattr("llmtop.collectors.tracing.helper.libraries.os", of_file)
 
 
 def test_functions_of_a_mapped_library_are_looked_at(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,6 +301,47 @@ def test_libraries_are_looked_for_at_every_fifth_look(machine: Machine, monkeypa
     with pytest.raises(StoppedError):
         one.run()
     assert asked == [4, 9]
+
+
+def test_sums_go_on_over_a_new_start(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next bpftrace counts from 0: calls, waits, queues, and what is counted in libraries."""
+    mapped(monkeypatch, (LAUNCH,))
+    launch, asleep = f"{PID},{NUMBERS[LAUNCH]}", f"{PID},{TID},{READ | 1 << STATE_SHIFT}"
+
+    def counted(times: int) -> dict[str, Any]:
+        return {
+            "latency": {f"{PID},{READ}": [bucket(3, times)]},
+            "library": {launch: [bucket(4, times)]},
+            "library_ns": {launch: 100 * times},
+            "slept": {asleep: times * MS},
+            "queue": {f"{PID}": [bucket(2, times)]},
+        }
+
+    machine.runs = [
+        [look(100 * S), *[look((101 + i) * S, **counted(7)) for i in range(3)]],
+        [look(200 * S), look(201 * S, **counted(2)), look(202 * S, **counted(3))],
+    ]
+    one, line = made(machine, 9)
+    is_worn = iter([False, False, True])
+    one._is_worn = lambda: next(is_worn, False)  # type: ignore[method-assign]
+    one.start()
+    with pytest.raises(StoppedError):
+        one.run()
+    assert len(machine.started) == 2
+    told = [
+        (report["calls"], [row[1:4] for row in report["functions"]], report["waits"], report["queue"])
+        for report in line.samples
+        if report["calls"]
+    ]
+    assert told == [
+        (
+            [[PID, READ, times, 0, 0, {"3": times}]],
+            [[LAUNCH, times, 100 * times]],
+            [[PID, TID, READ, 1, 0, times * MS]],
+            [[PID, {"2": times}]],
+        )
+        for times in (7, 9, 10)
+    ]
 
 
 def test_the_helper_is_not_begun_where_it_could_not_tell(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import re
 import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -19,15 +20,26 @@ from llmtop.collectors.tracing.helper import elf
 from llmtop.model import Unknown
 
 SYNC = Function("/proc/7/root/lib/libcuda.so.1", "cuCtxSynchronize", 6, waits=True)
+
+
+def planned(pids: tuple[int, ...], **others: Any) -> RunPlan:
+    """Calls are timed and threads followed, without stacks, once a second, but for what is said."""
+    usual = RunPlan(
+        pids, calls="timed", scheduler=True, stack_every=0, samples=False, functions=(), interval_ms=1000, named=True,
+        loses_first=False,
+    )  # fmt: skip
+    return replace(usual, **others)
+
+
 PLANS = [
-    RunPlan((1,)),
-    RunPlan((1, 2), stack_every=4, samples=True, functions=(SYNC,)),
-    RunPlan((1,), calls="counted"),
-    RunPlan((1,), calls="off", stack_every=1),
-    RunPlan((1,), calls="off", scheduler=False),
-    RunPlan((1,), scheduler=False, samples=True),
-    RunPlan((1,), functions=(SYNC,), loses_first=True),
-    RunPlan((1,), calls="counted", loses_first=True),
+    planned((1,)),
+    planned((1, 2), stack_every=4, samples=True, functions=(SYNC,)),
+    planned((1,), calls="counted"),
+    planned((1,), calls="off", stack_every=1),
+    planned((1,), calls="off", scheduler=False),
+    planned((1,), scheduler=False, samples=True),
+    planned((1,), functions=(SYNC,), loses_first=True),
+    planned((1,), calls="counted", loses_first=True),
 ]
 
 
@@ -45,17 +57,27 @@ def test_every_map_that_is_read_is_written(plan: RunPlan, machine: str) -> None:
 @pytest.mark.parametrize("calls", ["timed", "counted"])
 def test_what_cpus_come_to_at_once_is_made_before_it_is_added_to(calls: str) -> None:
     """Keys without a thread are; what is left is only looked at for its order of magnitude."""
-    text = script(RunPlan((1,), calls=calls, functions=(SYNC,), loses_first=True), "x86_64")
+    text = script(planned((1,), calls=calls, functions=(SYNC,), loses_first=True), "x86_64")
     exact = set(re.findall(r"@(\w+)\[[^;\n]*?\] = sum\(\(uint64\)0\);", text))
     assert exact == {"library_count", "calls", *(("errors", "switch_timeouts") if calls == "timed" else ())}
     for name in exact:
         assert re.search(rf"(@{name}\[[^\]]*\]) = sum\(\(uint64\)0\); \1 = sum\(\(uint64\)1\);", text)
-    assert "sum((uint64)0)" not in script(RunPlan((1,), calls=calls, functions=(SYNC,)), "x86_64")
+    assert "sum((uint64)0)" not in script(planned((1,), calls=calls, functions=(SYNC,)), "x86_64")
 
 
 @pytest.mark.parametrize(("found", "loses"), [((0, 17), False), ((0, 23), True), ((1, 0), True), (None, True)])
 def test_which_releases_lose_the_first(found: tuple[int, int] | None, loses: bool) -> None:
     assert runner.loses_first(found) is loses
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_maps_that_may_be_read_before_they_are_written_have_their_types_from_the_start(plan: RunPlan) -> None:
+    """The verifier of bpftrace takes what a map holds from where it comes upon it first."""
+    begin, _, rest = script(plan, "x86_64").partition("\ntracepoint:")
+    typed = set(re.findall(r"@(\w+)\[", begin))
+    read = set(re.findall(r"(?:\$\w+ = |if \(|&& |\|\| |\(uint64\)\()@(\w+)\[", rest))
+    assert typed == read | {"target", "known", "call"}
+    assert ("off" in typed, "entered" in typed) == (plan.scheduler, bool(plan.functions))
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -71,7 +93,7 @@ def test_a_sleep_within_a_call_that_waits_for_the_gpu_is_marked_as_the_wire_has_
 
 
 def test_only_what_is_asked_for_is_attached() -> None:
-    bare = script(RunPlan((1,), calls="off", scheduler=False))
+    bare = script(planned((1,), calls="off", scheduler=False))
     assert re.findall(r"^(?:tracepoint|uprobe|profile)\S+", bare, re.MULTILINE) == [
         "tracepoint:sched:sched_process_fork",
         "tracepoint:sched:sched_process_exec",
@@ -186,13 +208,13 @@ def test_names_are_not_taken_from_another_process(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(("interval_ms", "every"), [(200, 10), (1000, 2), (1999, 1), (2000, 1), (8000, 1)])
 def test_stacks_are_printed_every_two_seconds_or_with_each_look(interval_ms: int, every: int) -> None:
-    text = script(RunPlan((1,), stack_every=1, interval_ms=interval_ms), "x86_64")
+    text = script(planned((1,), stack_every=1, interval_ms=interval_ms), "x86_64")
     assert re.findall(r"@turn % (\d+) == 0", text) == [str(every)]
 
 
 def test_what_uprobes_enter_the_kernel_by_is_no_call_of_the_program() -> None:
     """Uretprobe 335 and uprobe 336 of arch/x86/entry/syscalls/syscall_64.tbl (Linux 6.18); other machines use traps."""
     for calls in ("timed", "counted"):
-        told = script(RunPlan((1,), calls=calls), "x86_64")
+        told = script(planned((1,), calls=calls), "x86_64")
         assert "sys_enter /args->id != 335 && args->id != 336/ {" in told
-        assert "sys_enter {" in script(RunPlan((1,), calls=calls), "aarch64")
+        assert "sys_enter {" in script(planned((1,), calls=calls), "aarch64")

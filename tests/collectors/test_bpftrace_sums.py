@@ -120,6 +120,24 @@ def test_where_calls_are_counted_beside_their_times_the_counts_are_told() -> Non
     assert library.read(Printout(S, counted))["functions"] == [(PID, "cuLaunchKernel", 13, 0, {4: 9})]
 
 
+@pytest.mark.parametrize("part", ["library", "library_ns", "library_count"])
+def test_a_function_is_told_when_any_of_its_sums_has_changed(part: str) -> None:
+    """They are printed one after the other: a call may have come to one of them only."""
+    library, launch = LibraryCalls(are_counted=True), NUMBERS["cuLaunchKernel"]
+    maps: dict[str, Any] = {
+        "library": {f"{PID},{launch}": [bucket(4, 9)]},
+        "library_ns": {f"{PID},{launch}": 900},
+        "library_count": {f"{PID},{launch}": 11},
+    }
+    before = (PID, "cuLaunchKernel", 11, 900, {4: 9})
+    assert library.read(Printout(S, maps))["functions"] == [before]
+    assert library.read(Printout(S, maps))["functions"] == []
+    maps[part] = {f"{PID},{launch}": [bucket(4, 10)] if part == "library" else 2000}
+    ((*_, count, ns, slots),) = library.read(Printout(S, maps))["functions"]
+    told = {"library": slots == {4: 10}, "library_ns": ns == 2000, "library_count": count == 2000}
+    assert told == {name: name == part for name in told}
+
+
 def test_library_calls_are_told_by_thread_up_to_now() -> None:
     library = LibraryCalls()
     launch, sync = NUMBERS["cuLaunchKernel"], NUMBERS["cuStreamSynchronize"]

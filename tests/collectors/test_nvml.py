@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,7 @@ from llmtop import vocabulary as v
 from llmtop.collectors.gpus import checks
 from llmtop.collectors.nvml import gpm as nvml_gpm
 from llmtop.collectors.nvml.collector import NvmlCollector
+from llmtop.collectors.nvml.device import NOT_SAID, Device
 from llmtop.model import Mark, MarkKind, Metric, Origin, Severity, Trace, TrackKind, Unknown
 from llmtop.session import Recorder, Session
 from tests.collectors.nvml_looks import (
@@ -42,6 +44,22 @@ if TYPE_CHECKING:
     from tests.fake_nvml.build import FakeNvml
 
 FUNCTION_NOT_FOUND = 13
+
+
+@pytest.mark.parametrize(
+    ("answer", "fact"),
+    [
+        *((number, number) for number in (0, 1, 2**31, 2**31 - 2, 2**40)),
+        *((number, NOT_SAID) for number in (-1, -(2**31), 2**31 - 1, 2**32 - 1, 2**63 - 1, 2**64 - 1)),
+        ("a\x1bb", "a␛b"),
+        (b"caf\xff", "caf�"),
+        (Unknown("no such sensor"), Unknown("no such sensor")),
+    ],
+)
+def test_what_a_driver_answers_where_it_knows_nothing_is_no_fact(answer: object, fact: object) -> None:
+    """Zero is one: of errors, of a minor number, of a link that is down."""
+    device = Device(SimpleNamespace(NVMLError=RuntimeError), "handle")
+    assert device.fact(lambda nvml, handle: answer) == fact
 
 
 def test_facts_of_a_gpu(collector: NvmlCollector) -> None:

@@ -310,6 +310,28 @@ def test_what_perf_cannot_tell_is_said_in_every_report(machine: Machine) -> None
     assert calls["missing"] == {**always, "syscall.errors": errors}
 
 
+@pytest.mark.parametrize("reading_ms", [(0, 0), (40, 0), (40, 80), (0, 400)])
+def test_counts_that_take_a_while_to_read_are_of_the_middle_of_that(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, reading_ms: tuple[int, int]
+) -> None:
+    """Between the two counts is more time than in the look, and are more switches: of a thousand a second."""
+    machine.rate, count, times = 1000.0, machine.counts, iter(reading_ms)
+
+    def slowly(family: Any) -> dict[int, tuple[int, int]]:
+        half_s = next(times) / 2000
+        machine.wait(seconds=half_s)
+        found = count(family)
+        machine.wait(seconds=half_s)
+        return found
+
+    one, line = helper(machine)
+    one._renew()
+    monkeypatch.setattr(threads_module, "schedstats", slowly)
+    with looks_module.looked(one._events, one._server.family, line, ["scheduler"], 0.1) as look:
+        assert look.end - look.start == 100 * MS + reading_ms[0] * MS
+        assert look._expected == pytest.approx(1000.0 * (look.end - look.start) / S)
+
+
 def test_stacks_are_taken_only_where_they_are_wanted(machine: Machine) -> None:
     machine.samples = list(SLEEP)
     one, _ = helper(machine, stacks=False)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmtop.collectors import pyspy_dump
-from llmtop.collectors.pyspy_dump import MOST_FRAMES, PythonThread, find_program, look, parse, why_failed
+from llmtop.collectors.pyspy_dump import PythonThread, find_program, look, parse, why_failed
 from llmtop.model import Unknown
 from tests.workloads.programs import HERE, Workload
 
@@ -67,14 +67,23 @@ def test_what_makes_no_sense_is_passed_over() -> None:
 
 
 def test_hostile_names_are_cleaned_and_cut() -> None:
-    frames = [{"name": "\x1b[2J" + "x" * 9999, "short_filename": "a\nb.py", "line": True}] * 2 * MOST_FRAMES
+    frames = [{"name": "\x1b[2J" + "x" * 9999, "short_filename": "a\nb.py" + "y" * 9999, "line": True}]
     threads = parsed(entry(frames=frames))
     assert not isinstance(threads, Unknown)
-    (thread,) = threads
-    assert len(thread.frames) == MOST_FRAMES
-    assert "\x1b" not in thread.frames[0]
-    assert "\n" not in thread.frames[0]
-    assert len(thread.frames[0]) < 400
+    ((frame,),) = (thread.frames for thread in threads)
+    assert frame == f"␛[2J{'x' * 76}…{'x' * 79} (a␊b.py{'y' * 74}…{'y' * 79})"
+
+
+def test_of_a_deep_stack_the_300_innermost_frames_are_kept() -> None:
+    """Where a program recurses without end, what it does there tells more than how it began."""
+    frames = [{"name": f"f{depth}", "filename": "a.py", "line": 1} for depth in range(302)]
+    deep = PythonThread(9, True, True, tuple(f"f{depth} (a.py:1)" for depth in reversed(range(300))))
+    assert parsed(entry(frames=frames)) == (deep,)
+
+
+@pytest.mark.parametrize(("length", "said"), [(160, "e" * 160), (161, f"{'e' * 80}…{'e' * 79}")])
+def test_a_long_complaint_is_cut(length: int, said: str) -> None:
+    assert reason(why_failed(7, f"Error: {'e' * length}")).startswith(f"py-spy failed on process 7: {said} (")
 
 
 json_values = st.recursive(

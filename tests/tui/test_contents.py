@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from llmtop.analysis.tables import RowTable, csv_of
+from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Column
 from llmtop.model import Unknown
 from llmtop.parsers.registry import load
@@ -38,14 +38,6 @@ async def written() -> None:
     for thread in threading.enumerate():
         if thread.name == WRITING_THREAD:
             await asyncio.to_thread(thread.join, 60)
-
-
-def test_rows_as_csv_have_units_numbers_and_reasons() -> None:
-    assert list(csv.reader(csv_of(ROWS))) == [
-        ["kernel", "time (ns)", "calls", "missing"],
-        ["a, b", "1500.0", "3", ""],
-        ["c", "", "", "time: lost (run again)"],
-    ]
 
 
 def test_a_row_as_people_read_it_says_what_is_not_known() -> None:

@@ -26,7 +26,8 @@ from llmtop.collectors.tracing.helper.syscall_numbers import TRAPS, call_numbers
 
 STATE_SHIFT, SYNC_SHIFT, FILE_SHIFT = 16, 24, 32
 """A place where a thread sleeps is one number: system call, state, whether within a CUDA synchronisation, file."""
-_FIRST_MS = 100
+_FIRST_MS, _STACKS_MS = 100, 2000
+"""When the first report comes, and how often stacks do."""
 PRINTED = 300
 """Stacks of one kind in one look, the heaviest; each is named anew by bpftrace when it is printed."""
 _SAFE_PATH = re.compile(r"[\w./+@=-]+\Z", re.ASCII)
@@ -76,15 +77,14 @@ class RunPlan:
     """
 
     pids: tuple[int, ...]
-    calls: str = "timed"
-    scheduler: bool = True
-    stack_every: int = 0
-    samples: bool = False
-    functions: tuple[Function, ...] = ()
-    interval_ms: int = 1000
-    stacks_ms: int = 2000
-    named: bool = True
-    loses_first: bool = False
+    calls: str
+    scheduler: bool
+    stack_every: int
+    samples: bool
+    functions: tuple[Function, ...]
+    interval_ms: int
+    named: bool
+    loses_first: bool
 
     @property
     def first_ms(self) -> int:
@@ -355,7 +355,7 @@ def _reports(plan: RunPlan) -> str:
     begin, end = 'printf("begin %llu\\n", nsecs);', 'printf("end\\n");'
     prints = "".join(f" print(@{name});" for name in sums)
     clears = "".join(f" clear(@{name});" for name in news)
-    every = max(1, plan.stacks_ms // plan.interval_ms)
+    every = max(1, _STACKS_MS // plan.interval_ms)
     first = f"interval:ms:{plan.first_ms} {{ if (@first == 0) {{ @first = 1; {begin}{prints} {end} }} }}"
     regular = f"interval:ms:{plan.interval_ms} {{ @turn = @turn + 1; {begin}{prints}{clears}"
     regular += f"{_stack_prints(stacks, every)} {end} }}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import select
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +42,16 @@ def test_it_is_llmtops_own_by_both_its_ids_until_it_is_closed() -> None:
     helper.kill()
     helper.close()
     assert set(children.running()) == before
+
+
+def test_a_helper_has_room_for_a_megabyte_of_reports_before_it_waits_for_llmtop() -> None:
+    most = int(Path("/proc/sys/fs/pipe-max-size").read_text())
+    if most < 1 << 20:
+        pytest.skip(f"a pipe may have {most} bytes here")
+    helper = HelperProcess([], program=DEAF)
+    assert fcntl.fcntl(helper.fileno(), fcntl.F_GETPIPE_SZ) == 1 << 20
+    helper.kill()
+    helper.close()
 
 
 @pytest.mark.parametrize(

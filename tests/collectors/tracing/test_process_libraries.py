@@ -101,6 +101,20 @@ def test_what_a_window_counted_stands_for_the_work_that_follows(run_ns: dict[int
     assert sums(one.functions[SYNC]) == (0, 0, 0), "of what has probes all the time nothing is estimated"
 
 
+def test_waits_and_copies_grow_with_the_work_where_they_are_only_sampled(run_ns: dict[int, int]) -> None:
+    """Whatever the steps of the server say of its launches."""
+    one = process()
+    one.functions[COPY] = ProbedFunction({"/lib": 3}, 0.0, "other")
+    calls = {LAUNCH: 100, SYNC: 20, COPY: 10}
+    one.learn(counted(0, 0), counted(5_220_000, 5_220_000, calls=calls, threads={TID: (100, 3, 90, 4)}))
+    one.advance(counted(S, S), {})
+    run_ns[TID] = S
+    one.advance(counted(2 * S, S + S // 4), {})
+    assert {name: found.sums[0] for name, found in one.functions.items()} == pytest.approx(
+        {name: count * 50 for name, count in calls.items()}
+    )
+
+
 def test_spinning_is_no_work(run_ns: dict[int, int]) -> None:
     one = process("wait")
     one.spinning = 0.5
@@ -197,6 +211,18 @@ def test_a_longer_window_is_wanted_once_a_short_one_held_no_step(run_ns: dict[in
     assert one.wants_step
     one.learn(counted(0, 0), counted(6 * MS, 6 * MS, calls={LAUNCH: 100}, threads={TID: (100, 3, 90, 4)}))
     assert not one.wants_step, "it has been held"
+
+
+@pytest.mark.parametrize(
+    ("runtime", "driver", "is_found"), [(99, 99, False), (100, 84, True), (100, 83, False), (100, 100, True)]
+)
+def test_a_duplicate_needs_a_hundred_calls_of_which_sixteen_may_be_under_way(
+    runtime: int, driver: int, is_found: bool
+) -> None:
+    one = process()
+    one.functions["cudaLaunchKernel"] = ProbedFunction({"/lib": 3}, 1.0, "launch")
+    found = one.new_duplicates({"cudaLaunchKernel": runtime, LAUNCH: driver})
+    assert found == ([one.functions["cudaLaunchKernel"]] if is_found else [])
 
 
 def test_a_duplicate_is_told_from_all_calls_that_were_compared() -> None:

@@ -164,13 +164,13 @@ class ProcessLibraries:
         work_s = work_ns(now.cpu_ns - before.cpu_ns, self.spinning * (now.sync_ns - before.sync_ns)) / 1e9
         estimates, grown = self.estimate.per_work_s(), growth(before.threads, now.threads)
         self.does_step = any(one[SYNCS] for one in grown.values())
-        scale = 1.0
-        if "launch" not in self.sampling.steady:
+        scales = dict.fromkeys(set(KINDS) - self.sampling.steady, 1.0)
+        if "launch" in scales:
             syncs = {tid: max(0, calls[SYNCS]) for tid, calls in grown.items()}
-            scale = self._advance_launches(threads, estimates, work_s, syncs)
+            scales["launch"] = self._advance_launches(threads, estimates, work_s, syncs)
         for name, function in self.functions.items():
-            if name in estimates and function.kind not in self.sampling.steady:
-                function.grow(estimates[name], work_s * (scale if function.kind == "launch" else 1.0))
+            if name in estimates and function.kind in scales:
+                function.grow(estimates[name], work_s * scales[function.kind])
 
     def _advance_launches(
         self,
