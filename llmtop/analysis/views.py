@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -120,6 +121,11 @@ class RooflinePoint:
     age_s: float = 0.0
     roof_fraction: float | None = None
 
+    @property
+    def has_place(self) -> bool:
+        """Whether it has a place on logarithmic axes."""
+        return all(math.isfinite(value) and value > 0 for value in (self.intensity, self.flops_per_s))
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -152,6 +158,15 @@ class RooflineView:
     def roofs_of(self, kind: Literal["memory", "compute"]) -> list[Roof]:
         """The slopes, or the flat ones, in their order."""
         return [roof for roof in self.roofs if roof.kind == kind]
+
+    def roof(self, kind: Literal["memory", "compute"], level: str) -> float | None:
+        """The ceiling of a level of memory or of a precision; None where there is none, or none above zero."""
+        return next((roof.value for roof in self.roofs_of(kind) if roof.level == level and roof.value > 0), None)
+
+    def ridge(self, precision: str, level: str = "DRAM") -> float | None:
+        """From which FLOP per byte of a level on work reaches the compute roof of a precision; None without both."""
+        memory, compute = self.roof("memory", level), self.roof("compute", precision)
+        return None if memory is None or compute is None else compute / memory
 
 
 @dataclass(frozen=True, slots=True)

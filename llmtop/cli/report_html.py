@@ -334,8 +334,8 @@ def _place(point: RooflinePoint) -> str:
 
 def _ridges(view: RooflineView) -> str:
     """From which intensity on a kernel can reach its compute roof."""
-    dram = next((roof.value for roof in view.roofs_of("memory") if roof.level == "DRAM"), 0.0)
-    ridges = [f"{roof.level} {number(roof.value / dram)} FLOP/byte" for roof in view.roofs_of("compute") if dram]
+    levels = (roof.level for roof in view.roofs_of("compute"))
+    ridges = [f"{level} {number(ridge)} FLOP/byte" for level in levels if (ridge := view.ridge(level)) is not None]
     notes = " ".join(view.notes)
     return " ".join(filter(None, (f"Ridges: {', '.join(ridges)}." if ridges else "", notes)))
 

@@ -83,7 +83,7 @@ class _Plot:
     @classmethod
     def physical(cls, view: RooflineView) -> _Plot:
         """FLOP/s over FLOP per byte."""
-        dots = tuple(_Dot(point, point.intensity, point.flops_per_s) for point in view.points if _has_place(point))
+        dots = tuple(_Dot(point, point.intensity, point.flops_per_s) for point in view.points if point.has_place)
         tops = [roof.value for roof in view.roofs_of("compute")]
         ridges = [top / roof.value for top in tops for roof in view.roofs_of("memory")]
         x_axis, y_axis = _decades([dot.x for dot in dots] + ridges), _decades([dot.y for dot in dots] + tops)
@@ -91,13 +91,13 @@ class _Plot:
 
     @classmethod
     def normalised(cls, view: RooflineView) -> _Plot:
-        """Share of the compute roof over multiples of the ridge, both of the point's own precision."""
-        dram = next((roof.value for roof in view.roofs_of("memory")), 0.0)
-        peaks = {roof.level: roof.value for roof in view.roofs_of("compute")}
+        """Share of the compute roof over multiples of the ridge, both of the point's own precision and memory level."""
         dots = tuple(
-            _Dot(point, point.intensity * dram / peaks[point.precision], point.flops_per_s / peaks[point.precision])
+            _Dot(point, point.intensity / ridge, point.flops_per_s / peak)
             for point in view.points
-            if dram > 0 and peaks.get(point.precision, 0.0) > 0 and _has_place(point)
+            if point.has_place
+            and (ridge := view.ridge(point.precision, point.level)) is not None
+            and (peak := view.roof("compute", point.precision)) is not None
         )
         x_axis = _decades([*(dot.x for dot in dots), 1.0])
         return cls("Normalised roofline", dots, x_axis, (_decades([*(dot.y for dot in dots), 1.0])[0], 0), True)
@@ -203,10 +203,6 @@ def histogram_svg(histogram: Histogram) -> str:
     axis = f'<path class="grid" d="M{left} {bottom}H{_BAR_WIDTH - left}"/>'
     head = f'<svg viewBox="0 0 {_BAR_WIDTH} {_BAR_HEIGHT}" role="img" aria-label="{escape(histogram.title)}">'
     return f"{head}{axis}{''.join(parts)}</svg>\n"
-
-
-def _has_place(point: RooflinePoint) -> bool:
-    return all(math.isfinite(value) and value > 0 for value in (point.intensity, point.flops_per_s))
 
 
 def _roof_name(roof: Roof) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.views import Column
-from llmtop.model import Trace, Unknown
+from llmtop.model import Finding, Trace, Unknown
 from llmtop.tui.panes.base import SLOW_NS, Pane
 from llmtop.tui.panes.report import ListPane, table_of
 from llmtop.tui.render.findings import draw_findings, finding_text
@@ -31,23 +31,33 @@ _COLUMNS = (
 )
 
 
-class FindingsPane(ListPane[Diagnosis]):
+class LocatedFinding(NamedTuple):
+    """A finding, and where its next command is to be run; "" where that is all the same."""
+
+    finding: Finding
+    directory: str
+
+
+Findings: TypeAlias = "tuple[LocatedFinding, ...]"
+
+
+class FindingsPane(ListPane[Findings]):
     """Findings, the gravest first, with evidence and what to do."""
 
     number = 5
     title = "Findings"
 
-    def view(self, trace: Trace) -> Diagnosis | Unknown:
-        diagnosed = diagnose(trace)
-        return diagnosed if diagnosed.findings else _NO_FINDINGS
+    def view(self, trace: Trace) -> Findings | Unknown:
+        found = diagnose(trace).findings
+        located = (LocatedFinding(one, profiling.directory_for(trace, one.next_command)) for one in found)
+        return tuple(located) or _NO_FINDINGS
 
-    def rows(self, view: Diagnosis, trace: Trace) -> RowTable:
-        rows = enumerate((f.severity.value, f.subject, f.message, f.rule) for f in view.findings)
+    def rows(self, view: Findings, trace: Trace) -> RowTable:
+        rows = enumerate((f.severity.value, f.subject, f.message, f.rule) for f, _ in view)
         return table_of(_COLUMNS, dict(rows))
 
-    def details(self, view: Diagnosis, key: int, width: int, look: Look) -> Paragraphs:
-        finding, trace = view.findings[key], self._trace
-        return finding_text(finding, "" if trace is None else profiling.directory_for(trace, finding.next_command))
+    def details(self, view: Findings, key: int, width: int, look: Look) -> Paragraphs:
+        return finding_text(*view[key])
 
 
 class FindingsLine(Pane[Diagnosis], can_focus=False):
