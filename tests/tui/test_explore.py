@@ -278,6 +278,49 @@ async def test_stalls_turn_into_an_icicle_that_keys_walk(monkeypatch: pytest.Mon
         assert "▏内核" in app.screen_text()
 
 
+async def test_a_kernel_is_followed_through_the_reports_that_have_it() -> None:
+    timeline = counted_report(Launch("mul", 40.0), Launch("mul", 60.0), Launch("add", 10.0), counted=False)
+    profile = counted_report(Launch("add"), Launch("mul", 70.0, {"made_up__counter": 1.0}))
+    app = ExploreApp([read(timeline, "timeline.sqlite"), read(profile, "profile.ncu-rep"), read(load(FOLDED))])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("enter")
+        await settle(pilot)
+        text = app.screen_text()
+        assert "Kernel  timeline.sqlite  launch 2 of 3" in text
+        assert "profile.ncu-rep: 1 launch, 70.0 ns, " in text
+        assert "occupancy" not in text, "without counters that is said once"
+        await pilot.press("o")
+        await settle(pilot)
+        text = app.screen_text()
+        assert "Kernel  profile.ncu-rep  launch 2 of 2" in text
+        assert "timeline.sqlite: 2 launches" in text
+        assert "made_up__counter" in text
+        await pilot.press("o")
+        await settle(pilot)
+        text = app.screen_text()
+        assert "timeline.sqlite  launch 2 of 3" in text
+        assert "made_up__counter" not in text
+        await pilot.press("n", "o")
+        await settle(pilot)
+        assert "profile.ncu-rep  launch 1 of 2" in app.screen_text(), "add"
+        await pilot.press("escape")
+        await settle(pilot)
+        assert "[timeline.sqlite]" in app.screen_text()
+
+
+async def test_a_kernel_that_no_other_report_has_offers_none() -> None:
+    app = ExploreApp([read(counted_report(Launch("mul"))), read(counted_report(Launch("add")), "add.ncu-rep")])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("enter")
+        await settle(pilot)
+        assert "other report" not in app.screen_text()
+        await pilot.press("o")
+        await settle(pilot)
+        assert "launch 1 of 1" in app.screen_text()
+
+
 async def test_kernels_are_grouped_in_other_ways() -> None:
     app = ExploreApp([read(report(["a", "b", "a"]))])
     async with app.run_test(size=(120, 30)) as pilot:

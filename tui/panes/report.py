@@ -198,6 +198,8 @@ class ListPane(TablePane, View[V], Generic[V]):
         opened = self.of.opened(self._view, self._trace, table.rows.key(table.cursor))
         if isinstance(opened, Unknown):
             self.notify(str(opened), markup=False)
+        elif isinstance(opened, Message):
+            self.post_message(opened)
         elif opened is not None:
             self.app.push_screen(opened)
         elif not self.has_class("-empty"):

@@ -10,8 +10,7 @@ from llmtop.analysis.kernels.absent import no_kernels, not_of_kernels
 from llmtop.analysis.kernels.table import Grouping, kernels_of
 from llmtop.analysis.views import Column
 from llmtop.model import RuleResult, Trace, Unknown
-from llmtop.tui.panes.report import ListPane, table_of
-from llmtop.tui.screens.kernel import KernelScreen
+from llmtop.tui.panes.report import KernelWanted, ListPane, table_of
 from llmtop.units import number, percent
 
 if TYPE_CHECKING:
@@ -99,8 +98,8 @@ class SectionsPane(ListPane["tuple[SectionRow, ...]"]):
     def rows(self, view: tuple[SectionRow, ...], trace: Trace) -> RowTable:
         return table_of(_COLUMNS, dict(enumerate(map(_cells, view))))
 
-    def opened(self, view: tuple[SectionRow, ...], trace: Trace, key: int) -> KernelScreen:
-        return KernelScreen(trace, view[key].launch)
+    def opened(self, view: tuple[SectionRow, ...], trace: Trace, key: int) -> KernelWanted:
+        return KernelWanted(view[key].launch)
 
     def details(self, view: tuple[SectionRow, ...], key: int, width: int, look: Look) -> Paragraphs:
         row = view[key]

@@ -262,6 +262,6 @@ class View(FaultBorder, Generic[V]):
         """What is said of all rows together, or of those that a filter leaves."""
         return ""
 
-    def opened(self, view: V, trace: Trace, key: Any) -> Screen[None] | Unknown | None:
-        """What Enter on a row opens, by the row's key; None for nothing but more of its details."""
+    def opened(self, view: V, trace: Trace, key: Any) -> Screen[None] | Message | Unknown | None:
+        """What Enter on a row opens, or asks the screen for, by the row's key; None for nothing but more details."""
         return None

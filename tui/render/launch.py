@@ -16,6 +16,7 @@ from llmtop.units import binary_bytes, duration, number, percent, quantity, si
 if TYPE_CHECKING:
     from textual.strip import Strip
 
+    from llmtop.analysis.kernels.elsewhere import Elsewhere
     from llmtop.analysis.kernels.occupancy import Occupancy
     from llmtop.analysis.pages.launch import LaunchView
     from llmtop.analysis.views import RooflinePoint
@@ -43,6 +44,8 @@ def _lines(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
     yield from prose(_what(view), width, look)
     yield _blank(width, look)
     yield from _measured(view, width, look)
+    for i, other in enumerate(view.elsewhere):
+        yield from _titled("" if i else "elsewhere", _in_other(other), width, look)
     yield from _advised(view, width, look)
     if view.ranges:
         yield from _titled("NVTX", " > ".join(view.ranges), width, look)
@@ -62,6 +65,18 @@ def _what(view: LaunchView) -> str:
         "" if isinstance(view.facts.waves, Unknown) else f"{quantity(view.facts.waves, '1')} waves",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _in_other(other: Elsewhere) -> str:
+    """What another report says of the kernel."""
+    size = "" if other.has_same_size else " of another grid or block"
+    parts = [
+        f"{other.launches} launch{'es' * (other.launches > 1)}{size}",
+        f"{duration(other.mean_ns)}{' each' * (other.launches > 1)}" if other.mean_ns == other.mean_ns else "",
+        "" if other.share is None else f"{percent(100 * other.share)} of its kernels",
+        "" if isinstance(other.bound, Unknown) else f"bound: {other.bound.bound}",
+    ]
+    return f"{other.report}: {', '.join(part for part in parts if part)}"
 
 
 def _measured(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:

@@ -281,7 +281,8 @@ class ExploreScreen(FullScreen):
     def on_kernel_wanted(self, message: KernelWanted) -> None:
         trace = self.loadings[self.active].trace
         if trace is not None:
-            self.app.push_screen(KernelScreen(trace, message.launch))
+            read = [(clean(one.path.name), one.trace) for one in self.loadings if one.trace is not None]
+            self.app.push_screen(KernelScreen(trace, message.launch, read))
 
 
 def _about(loading: Loading) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -29,8 +29,10 @@ from llmtop.units import quantity
 if TYPE_CHECKING:
     from textual import events
     from textual.app import ComposeResult
+    from textual.geometry import Size
     from textual.strip import Strip
 
+    from llmtop.analysis.kernels.elsewhere import Elsewhere
     from llmtop.analysis.tables import RowTable
     from llmtop.analysis.views import Cell
     from llmtop.model import KernelDetails
@@ -155,13 +157,16 @@ class KernelScreen(Dialog):
         Binding("escape,q,backspace", "dismiss", "back", tooltip="Back to the list"),
         Binding("n", "step(1)", "next launch", tooltip="The next launch of the capture"),
         Binding("p", "step(-1)", "last launch", tooltip="The launch before this one"),
+        Binding("o", "other_report", "other report", tooltip="The same kernel in another report that is open"),
         Binding("slash", "find", "find a metric", key_display="/", tooltip="Filter the metrics"),
         Binding("tab,shift+tab", "turn", "metrics", key_display="Tab", tooltip="Summary or metrics"),
     ]
 
-    def __init__(self, trace: Trace, launch: int) -> None:
+    def __init__(self, trace: Trace, launch: int, reports: Sequence[tuple[str, Trace]] = ()) -> None:
+        """Show a launch; `reports` are those that are open, by what they are called."""
         super().__init__()
-        self._trace, self._launch = trace, launch
+        self._trace, self._launch, self._reports = trace, launch, tuple(reports)
+        self._elsewhere: tuple[Elsewhere, ...] = ()
         self._about = LaunchPane()
         self._roofline = LaunchRooflinePane()
         self.listing = TablePane("Metrics by section", describe=_whole_metric, id="metrics")
@@ -182,14 +187,17 @@ class KernelScreen(Dialog):
         self._take(why, why)
 
     def on_mount(self) -> None:
-        self.set_class(self._details is None, "-bare")
         self._take(ANALYSING, ANALYSING)
         self._show()
         self._about.focus()
 
     def _show(self) -> None:
         """Read the launch: its rules on a thread, its metrics, which are decoded by now, at once."""
-        analyse_on_thread(self, self._trace, partial(launch_view, launch=self._launch))
+        self._fit(self.size)
+        if len(self._reports) > 1:
+            name = next((name for name, trace in self._reports if trace is self._trace), "")
+            self._about.title = f"{LaunchPane.title}  {name}".rstrip()
+        analyse_on_thread(self, self._trace, partial(launch_view, launch=self._launch, reports=self._reports))
         with self.listing.border():
             self.listing.show_table(metrics_table(self._details, self._launch), _NO_METRICS)
 
@@ -198,17 +206,24 @@ class KernelScreen(Dialog):
         view = message.result
         if isinstance(view, Exception):
             self.fail(view)
-        elif view.launch == self._launch:
+        elif message.trace is self._trace and view.launch == self._launch:
+            self._elsewhere = view.elsewhere
             self._take(view, view.roofline)
+            self.refresh_bindings()
 
     def _take(self, about: LaunchView | Unknown, roofline: RooflineView | Unknown) -> None:
         self._about.take(about)
         self._roofline.take(roofline)
 
     def on_resize(self, event: events.Resize) -> None:
-        self.set_class(event.size.height < 30, "-low")
-        self.set_class(event.size.height < 18, "-tiny")
-        self.set_class(event.size.width < 100 or self._details is None, "-narrow")
+        self._fit(event.size)
+
+    def _fit(self, size: Size) -> None:
+        """Arrange the parts for what there is to show in the room that there is."""
+        self.set_class(size.height < 30, "-low")
+        self.set_class(size.height < 18, "-tiny")
+        self.set_class(size.width < 100 or self._details is None, "-narrow")
+        self.set_class(self._details is None, "-bare")
 
     def action_step(self, step: int) -> None:
         """Show the launch beside this one, in the order of the capture."""
@@ -216,6 +231,20 @@ class KernelScreen(Dialog):
         if 0 <= wanted < len(kernels_of(self._trace).table):
             self._launch = wanted
             self._show()
+
+    def action_other_report(self) -> None:
+        """Show the kernel as the next report has it that has it."""
+        other = self._elsewhere[0]
+        self._trace, self._launch, self._elsewhere = other.trace, other.launch, ()
+        self._give_metrics_room(False)
+        self.set_focus(self._about)
+        self._show()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Another report can be shown where one has the kernel."""
+        if action == "other_report":
+            return bool(self._elsewhere)
+        return super().check_action(action, parameters)
 
     def action_turn(self) -> None:
         """Give the summary or the metrics the focus, and more room."""

@@ -177,10 +177,8 @@ def _roof_fraction(roofline: KernelRoofline) -> float | Unknown:
     return roofline.refusals[0].why if roofline.refusals else c.not_collected("DRAM bytes", c.ROOFLINE)
 
 
-_NO_COUNTERS = Unknown(
-    "a timeline has no counters", "profile it with ncu: the command stands under Not in this capture"
-)
-_WITHOUT_COUNTERS = KernelFacts(*[_NO_COUNTERS] * len(fields(KernelFacts)))
+NO_COUNTERS = Unknown("a timeline has no counters", "profile it with ncu: the command stands under Not in this capture")
+_WITHOUT_COUNTERS = KernelFacts(*[NO_COUNTERS] * len(fields(KernelFacts)))
 """The facts of a launch in a capture that has only times."""
 
 
@@ -305,7 +303,7 @@ class Kernels:
         if self.table.details is None:
             registers, shared = _column(self.table.registers, i), _column(self.table.shared_bytes, i)
             return replace(
-                _WITHOUT_COUNTERS, registers=registers or _NO_COUNTERS, shared_memory=_or(shared, _NO_COUNTERS)
+                _WITHOUT_COUNTERS, registers=registers or NO_COUNTERS, shared_memory=_or(shared, NO_COUNTERS)
             )
         if i not in self._facts:
             ns = self.table.duration_ns[i]

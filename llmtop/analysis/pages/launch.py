@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.bounds import Verdict
 from llmtop.analysis.kernels.counters import Counters, first
+from llmtop.analysis.kernels.elsewhere import Elsewhere, elsewhere
 from llmtop.analysis.kernels.lacking import missing_of_launch
 from llmtop.analysis.kernels.occupancy import Occupancy, occupancy
 from llmtop.analysis.kernels.stalls import Stalls
-from llmtop.analysis.kernels.table import Dim3, KernelFacts, Kernels, dram_point, kernels_of, roofline_view
+from llmtop.analysis.kernels.table import NO_COUNTERS, Dim3, KernelFacts, Kernels, dram_point, kernels_of, roofline_view
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import RooflinePoint, RooflineView
 from llmtop.model import Finding, RuleResult, Trace, Unknown
@@ -59,6 +60,7 @@ class LaunchView:
         point: Its place against DRAM; `roofline` has it at every memory level that was collected.
         findings: Those of llmtop's rules about this kernel.
         command: Collects of this launch what the capture lacks; empty where it lacks nothing.
+        elsewhere: The same kernel in other reports.
     """
 
     launch: int
@@ -78,6 +80,7 @@ class LaunchView:
     advice: tuple[ToolAdvice, ...]
     ranges: tuple[str, ...]
     command: str
+    elsewhere: tuple[Elsewhere, ...]
 
     @property
     def verdict(self) -> Verdict | Unknown:
@@ -90,8 +93,14 @@ class LaunchView:
         return self.facts.stalls
 
 
-def launch_view(trace: Trace, launch: int) -> LaunchView:
-    """Gather what a report says of a launch. Runs all rules: what they say of the kernel is part of it."""
+def launch_view(trace: Trace, launch: int, reports: Sequence[tuple[str, Trace]] = ()) -> LaunchView:
+    """Gather what a report says of a launch. Runs all rules: what they say of the kernel is part of it.
+
+    Args:
+        trace: A report with kernels.
+        launch: Counted from 0.
+        reports: Those that are open, with what they are called, in which the kernel is looked for too.
+    """
     kernels = kernels_of(trace)
     facts, metrics, details = kernels.facts(launch), kernels.metrics(launch), kernels.table.details
     ns, short = kernels.table.duration_ns[launch], kernels.short_name(launch)
@@ -107,13 +116,14 @@ def launch_view(trace: Trace, launch: int) -> LaunchView:
         block=kernels.block(launch),
         facts=facts,
         levels=tuple(_levels(metrics)),
-        occupancy=occupancy(metrics),
+        occupancy=occupancy(metrics) if details is not None else Occupancy(NO_COUNTERS, NO_COUNTERS, ()),
         point=dram_point(facts.roofline, short, share or 0.0),
         roofline=roofline_view(trace, launch),
         findings=_findings_of(trace, kernels, launch),
         advice=() if details is None else tuple(_advice(details.rules(launch))),
         ranges=() if details is None else details.ranges(launch),
         command=missing_of_launch(trace, launch),
+        elsewhere=elsewhere(trace, launch, reports),
     )
 
 
