@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, islice
 from operator import le, sub
+from statistics import median, stdev
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -185,6 +186,30 @@ def differences(column: array[int], other: array[int]) -> array[int]:
     import numpy as np
 
     return array("q", (np.frombuffer(column, np.int64) - np.frombuffer(other, np.int64)).tobytes())
+
+
+def limited(column: array[int], least: int, most: int) -> array[int]:
+    """Each value, or the limit that it is beyond."""
+    if len(column) < LONG:
+        return array("q", (least if value < least else min(value, most) for value in column))
+    import numpy as np
+
+    return array("q", np.clip(np.frombuffer(column, np.int64), least, most).tobytes())
+
+
+def spread(column: array[int]) -> tuple[float, float | None]:
+    """The median of values, and the standard deviation of those that they are a sample of; None of a single one.
+
+    >>> spread(array("q", [1, 2, 6, 7])), spread(array("q", [5]))
+    ((4.0, 2.943920288775949), (5.0, None))
+    """
+    several = len(column) > 1
+    if len(column) < LONG:
+        return float(median(column)), stdev(column) if several else None
+    import numpy as np
+
+    values = np.frombuffer(column, np.int64)
+    return float(np.median(values)), float(np.std(values, ddof=1))
 
 
 def sums_before(column: array[int]) -> array[int]:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 FORMATS = ("text", "json", "md", "csv", "html")
-BY = ("step", "nvtx", "stream", "rank")
-"""The values of `analysis.pages.breakdown.By`, which is not loaded for them."""
+BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation")
+"""The values of `By` and `Listed` of the analysis, which is not loaded for them."""
 _FALLBACK_SIZE = (100, 24)
 
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only the kernels launched in this NVTX range, or only this time of the capture, as in 2.5s:3.1s",
     )
     parser.add_argument(
-        "--by", choices=BY, help="add a table of a timeline's time; --format csv gives that table alone"
+        "--by", choices=BY, help="add a table of a timeline's time, calls, copies or memory; as csv that table alone"
     )
     parser.add_argument(
         "--each-range", action="store_true", help="NVTX ranges one by one, not those as one that differ by numbers only"
@@ -122,10 +122,9 @@ def _csv(trace: Trace, by: str | None, *, each_range: bool) -> Iterator[str]:
         from llmtop.cli.report_csv import report_csv
 
         return report_csv(trace)
-    from llmtop.analysis.pages.breakdown import By
-    from llmtop.cli.report_by import report_by_csv
+    from llmtop.cli.report_by import report_by_csv, table_named
 
-    return report_by_csv(trace, By(by), each_range=each_range)
+    return report_by_csv(trace, table_named(by), each_range=each_range)
 
 
 def _is_same(output: Path, path: Path) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.analysis.pages.breakdown import Breakdown, By, Difference, Spread, TimePart, breakdown, shares_of
 from llmtop.analysis.pages.breakdown_table import breakdown_table, spread_of, spread_text, why_slow
 from llmtop.analysis.tables import RowTable, csv_line
+from llmtop.analysis.timeline import listed_table
+from llmtop.analysis.timeline.listed import Listed, listed
 from llmtop.cli.documents import fact
+from llmtop.cli.report_listed import listed_csv, listed_document
 from llmtop.cli.report_rows import cell_texts
 from llmtop.errors import FileError
 from llmtop.model import Unknown
@@ -17,7 +20,9 @@ if TYPE_CHECKING:
     from llmtop.cli.documents import Json
     from llmtop.model import Trace
 
-PART_TITLES = {
+Table: TypeAlias = By | Listed
+"""What one table can be of."""
+_TITLES: Mapping[By, str] = {
     By.STEP: "Steps",
     By.NVTX: "Time by NVTX range",
     By.STREAM: "Time by stream",
@@ -27,8 +32,21 @@ _SLOW = 10
 _NO_CALLS = Unknown("the capture has no CUDA calls to tell what was asked for in it", "add --trace=cuda")
 
 
-def part_table(trace: Trace, by: By, *, each_range: bool) -> RowTable | Unknown:
+def table_named(by: str) -> Table:
+    """What a value of `--by` asks for."""
+    return Listed(by) if by in tuple(Listed) else By(by)
+
+
+def title_of(by: Table) -> str:
+    """What stands above the table."""
+    return listed_table.TITLES[by] if isinstance(by, Listed) else _TITLES[by]
+
+
+def part_table(trace: Trace, by: Table, *, each_range: bool) -> RowTable | Unknown:
     """Its rows, as a table that shows them."""
+    if isinstance(by, Listed):
+        rows = listed(trace, by)
+        return rows if isinstance(rows, Unknown) else listed_table.listed_table(rows, by)
     found = breakdown(trace, by, each=each_range)
     return found if isinstance(found, Unknown) else breakdown_table(found, trace.start_ns)
 
@@ -38,8 +56,10 @@ def part_texts(table: RowTable, most: int) -> list[list[str]]:
     return [cell_texts(table.cells(i), table.columns) for i in range(min(most, len(table)))]
 
 
-def said_of(trace: Trace, by: By, *, each_range: bool) -> list[str]:
+def said_of(trace: Trace, by: Table, *, each_range: bool) -> list[str]:
     """What stands with the table: how its rows were found, how long steps last, which are slow and why."""
+    if isinstance(by, Listed):
+        return listed_table.said_of_all(listed(trace, by))
     found = breakdown(trace, by, each=each_range)
     if isinstance(found, Unknown):
         return [str(found)]
@@ -57,8 +77,10 @@ def said_of(trace: Trace, by: By, *, each_range: bool) -> list[str]:
 # -- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def part_document(trace: Trace, by: By, *, each_range: bool) -> Json:
+def part_document(trace: Trace, by: Table, *, each_range: bool) -> Json:
     """The object under "by"."""
+    if isinstance(by, Listed):
+        return listed_document(trace, by)
     found = breakdown(trace, by, each=each_range)
     if isinstance(found, Unknown):
         return fact(found)
@@ -133,12 +155,14 @@ def _difference(one: Difference) -> Json:
 # -- CSV --------------------------------------------------------------------------------------------------------------
 
 
-def report_by_csv(trace: Trace, by: By, *, each_range: bool = False) -> Iterator[str]:
-    """The table line by line, with a column for each family of kernels and each cause of idle time.
+def report_by_csv(trace: Trace, by: Table, *, each_range: bool = False) -> Iterator[str]:
+    """The table line by line, of time with a column for each family of kernels and each cause of idle time.
 
     Raises:
         FileError: There is no such table.
     """
+    if isinstance(by, Listed):
+        return listed_csv(trace, by)
     found = breakdown(trace, by, each=each_range)
     if isinstance(found, Unknown):
         raise FileError(f"{trace.origin.path}: {found}")

@@ -26,7 +26,6 @@ from llmtop.analysis.kernels.table import (
     roofline_view,
     stall_bars,
 )
-from llmtop.analysis.pages.breakdown import By
 from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.threads.functions import functions
@@ -37,7 +36,7 @@ from llmtop.analysis.timeline.idle_view import IdleOfGpu, IdleRow, IdleView, idl
 from llmtop.analysis.timeline.span_rows import span_cells, span_rows
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import Cell, Column, RooflinePoint, RooflineView
-from llmtop.cli.report_by import PART_TITLES, part_table, said_of
+from llmtop.cli.report_by import Table, part_table, said_of, table_named, title_of
 from llmtop.cli.report_page import SCRIPT, STYLE
 from llmtop.cli.report_rows import cell_text, counted
 from llmtop.cli.report_svg import NUMBERED, BarPart, histogram_svg, roofline_svg, stacked_bar
@@ -69,7 +68,7 @@ def report_html(trace: Trace, *, each_range: bool = False, by: str | None = None
     yield "</header>\n<main>\n"
     yield from _verdict(trace, diagnosis)
     if by is not None:
-        yield from _by(trace, By(by), each_range=each_range)
+        yield from _by(trace, table_named(by), each_range=each_range)
     if why := no_kernels(trace):
         yield f"<p class='why'>No kernels: {escape(str(why))}</p>\n"
     else:
@@ -418,8 +417,8 @@ def _spans(trace: Trace, *, each: bool) -> Iterator[str]:
     yield "</section>\n"
 
 
-def _by(trace: Trace, by: By, *, each_range: bool) -> Iterator[str]:
-    yield f"<section><h2>{escape(PART_TITLES[by])}</h2>\n"
+def _by(trace: Trace, by: Table, *, each_range: bool) -> Iterator[str]:
+    yield f"<section><h2>{escape(title_of(by))}</h2>\n"
     for said in said_of(trace, by, each_range=each_range):
         yield f"<p class='why'>{escape(said)}</p>\n"
     table = part_table(trace, by, each_range=each_range)

@@ -17,14 +17,13 @@ from llmtop.analysis.kernels.lacking import lacking
 from llmtop.analysis.kernels.nvtx_ranges import WITHOUT_RANGE, RangeShare, range_shares
 from llmtop.analysis.kernels.table import SIZE_NOT_TOLD, Dim3, Kernels, kernels_of
 from llmtop.analysis.kernels.traffic import Traffic
-from llmtop.analysis.pages.breakdown import By
 from llmtop.analysis.pages.report import Entry, Summary, entries, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.timeline.account import GpuAccount, IdlePart
 from llmtop.analysis.timeline.idle_view import merged
 from llmtop.analysis.views import RooflinePoint
 from llmtop.cli.documents import fact, finding_document
-from llmtop.cli.report_by import part_document
+from llmtop.cli.report_by import part_document, table_named
 from llmtop.model import Finding, Issue, Stack, Trace, Unknown, Value
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def report_json(trace: Trace, *, each_range: bool = False, by: str | None = None
         "classes": [_class(one) for one in kernel_classes(trace)],
         "ranges": [_range(share) for share in range_shares(trace, each=each_range)],
         "timeline": _timeline(trace, totals),
-        "by": None if by is None else part_document(trace, By(by), each_range=each_range),
+        "by": None if by is None else part_document(trace, table_named(by), each_range=each_range),
         "stacks": [_stack(stack) for stack in trace.stacks],
         "findings": [_finding(finding) for finding in diagnose(trace).findings],
         "issues": [_issue(issue) for issue in trace.issues],

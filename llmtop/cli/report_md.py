@@ -13,7 +13,6 @@ from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
 from llmtop.analysis.kernels.lacking import lacking
 from llmtop.analysis.kernels.nvtx_ranges import in_range
 from llmtop.analysis.kernels.table import Grouping, has_counters, kernel_table, roofline_view
-from llmtop.analysis.pages.breakdown import By
 from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
@@ -22,7 +21,7 @@ from llmtop.analysis.timeline.causes import MEANINGS
 from llmtop.analysis.timeline.idle_view import IdleView, idle_view
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import RooflineView
-from llmtop.cli.report_by import PART_TITLES, part_table, part_texts, said_of
+from llmtop.cli.report_by import Table, part_table, part_texts, said_of, table_named, title_of
 from llmtop.cli.report_rows import counted, kernel_rows, total_row
 from llmtop.model import Trace, Unknown
 from llmtop.units import duration, number, percent, si
@@ -37,11 +36,11 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@:])")
 
 def report_md(trace: Trace, *, each_range: bool = False, by: str | None = None) -> Iterator[str]:
     """The report, line by line."""
-    for line in _lines(trace, None if by is None else By(by), each_range=each_range):
+    for line in _lines(trace, None if by is None else table_named(by), each_range=each_range):
         yield line + "\n"
 
 
-def _lines(trace: Trace, by: By | None, *, each_range: bool) -> Iterator[str]:
+def _lines(trace: Trace, by: Table | None, *, each_range: bool) -> Iterator[str]:
     totals = summary(trace)
     yield from _head(trace, totals)
     if by is not None:
@@ -107,8 +106,8 @@ def _kernels(trace: Trace) -> Iterator[str]:
     yield ""
 
 
-def _by(trace: Trace, by: By, *, each_range: bool) -> Iterator[str]:
-    yield f"## {PART_TITLES[by]}"
+def _by(trace: Trace, by: Table, *, each_range: bool) -> Iterator[str]:
+    yield f"## {title_of(by)}"
     yield ""
     table = part_table(trace, by, each_range=each_range)
     if not isinstance(table, Unknown):

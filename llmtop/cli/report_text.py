@@ -24,7 +24,6 @@ from llmtop.analysis.kernels.table import (
     roofline_view,
     stall_bars,
 )
-from llmtop.analysis.pages.breakdown import By
 from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
@@ -34,7 +33,7 @@ from llmtop.analysis.timeline.idle_view import ASCII_LEVELS, BLOCKS, IdleOfGpu, 
 from llmtop.analysis.timeline.span_rows import TITLES
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import Column
-from llmtop.cli.report_by import PART_TITLES, part_table, part_texts, said_of
+from llmtop.cli.report_by import Table, part_table, part_texts, said_of, table_named, title_of
 from llmtop.cli.report_rows import UNKNOWN, counted, kernel_rows, total_row
 from llmtop.model import Trace, Unknown
 from llmtop.text import shorten
@@ -111,7 +110,7 @@ def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
     totals = summary(trace)
     yield from _head(trace, totals, style)
     if style.by is not None:
-        yield from _by(trace, By(style.by), style)
+        yield from _by(trace, table_named(style.by), style)
     if why := no_kernels(trace):
         yield from _wrapped(f"No kernels: {why}", style, "  ")
     else:
@@ -233,8 +232,8 @@ def _table(table: KernelRows, count: int, width: int) -> Iterator[str]:
         yield _row(texts, table.columns, shown, widths)
 
 
-def _by(trace: Trace, by: By, style: TextStyle) -> Iterator[str]:
-    yield from _heading(PART_TITLES[by], style)
+def _by(trace: Trace, by: Table, style: TextStyle) -> Iterator[str]:
+    yield from _heading(title_of(by), style)
     table = part_table(trace, by, each_range=style.each_range)
     if not isinstance(table, Unknown):
         rows = part_texts(table, _PARTS)

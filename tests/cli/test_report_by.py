@@ -18,6 +18,7 @@ from llmtop import ids
 from llmtop.analysis.pages.breakdown import By
 from llmtop.analysis.pages.cut import moments, only_time
 from llmtop.analysis.timeline.account import idle_account
+from llmtop.analysis.timeline.listed import Listed
 from llmtop.cli import main
 from llmtop.cli.report import BY, report
 from llmtop.model import Metric, Series, SpanTable, Stack, Trace, Unknown
@@ -50,7 +51,7 @@ def document(trace: Trace, by: str | None) -> dict[str, Any]:
 
 
 def test_what_can_be_asked_for_is_what_there_is() -> None:
-    assert tuple(By) == BY
+    assert (*By, *Listed) == BY
 
 
 @pytest.mark.parametrize("kind", ["text", "md", "html"])
@@ -63,7 +64,7 @@ def test_steps_and_why_one_is_slow_stand_in_every_format(kind: str) -> None:
     assert DECODE not in words(trace, kind), "without --by there is no such table"
 
 
-@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize("by", By)
 def test_rows_of_the_document_add_up_and_follow_the_schema(by: str) -> None:
     found = document(load(TIMELINE), by)["by"]
     assert found["by"] == by
@@ -108,6 +109,43 @@ def test_where_no_phase_is_told_csv_says_why(tmp_path: Path) -> None:
     (first, *_) = csv.DictReader(io.StringIO("".join(report(capture.trace(tmp_path), "csv", by="step"))))
     assert first["phase"] == ""
     assert first["missing"].startswith("phase: no range says prefill or decode")
+
+
+# -- calls, copies, memory ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_calls_by_name_stand_in_every_format(kind: str) -> None:
+    trace = load(TIMELINE)
+    said = "".join(report(trace, kind, by="api"))
+    assert "cuLibraryLoadData" in said
+    assert "3.35 ms" in said, "the mean of its 13 calls"
+    assert "of wall" in said
+    assert "of wall" not in "".join(report(trace, kind)), "without --by there is no such table"
+
+
+@pytest.mark.parametrize("by", ["api", "copy", "os"])
+def test_csv_and_the_document_say_the_same(by: str, run: Callable[..., str]) -> None:
+    found = document(load(TIMELINE), by)["by"]
+    rows = list(csv.DictReader(io.StringIO(run(TIMELINE, "--by", by, "--format", "csv"))))
+    assert found["by"] == by
+    assert len(found["rows"]) == len(rows) > 0
+    for told, row in zip(found["rows"], rows, strict=True):
+        assert (row["kind"], row["name"], row["count"]) == (told["kind"], told["name"], str(told["count"]))
+        assert [row[f"{part}_ns"] for part in told["ns"]] == [_written(value) for value in told["ns"].values()]
+        idle = told["gpu_idle_ns"]
+        assert row["gpu_idle_ns"] == ("" if isinstance(idle, dict) else _written(idle))
+        assert row["missing"] == (f"gpu_idle_ns: {idle['unknown']}" if isinstance(idle, dict) else "")
+
+
+def _written(value: float | None) -> str:
+    return "" if value is None else str(value)
+
+
+def test_where_nothing_is_told_of_memory_the_formats_say_what_would_tell(run: Callable[..., str]) -> None:
+    assert "--cuda-memory-usage=true" in document(load(TIMELINE), "allocation")["by"]["remedy"]
+    assert "--cuda-memory-usage=true" in run(TIMELINE, "--by", "allocation")
+    assert "--cuda-memory-usage=true" in run(TIMELINE, "--by", "allocation", "--format", "csv", code=1)
 
 
 # -- a part of the time -----------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from typing import NamedTuple, TypeAlias
 import pytest
 
 from llmtop import ids
-from llmtop.model import SpanTable, Trace
+from llmtop.analysis.timeline.listed import Listed, ListedRow, Statistics, listed
+from llmtop.model import SpanTable, Trace, Unknown
 from llmtop.parsers.registry import load
 from llmtop.text import clean
 from tests.nvidia_tools import tools
@@ -121,6 +122,56 @@ def test_sums_equal_nsys_stats(
 def test_pushed_and_started_ranges_together_are_all(nsys: Path, export: Path) -> None:
     both = [row for report in ("nvtx_pushpop_sum", "nvtx_startend_sum") for row in stats(nsys, report, export)]
     assert summed(read(export), "nvtx") == told(both, "Range", "Instances")
+
+
+@pytest.mark.parametrize(
+    ("report", "what"), [("cuda_api_sum", Listed.API), ("osrt_sum", Listed.OS), ("cuda_gpu_mem_time_sum", Listed.COPY)]
+)
+def test_each_listed_number_equals_that_of_nsys_stats(nsys: Path, export: Path, report: str, what: Listed) -> None:
+    rows, key = stats(nsys, report, export), "Operation" if what is Listed.COPY else "Name"
+    by_name = {_VERSION.sub("", clean(row[key])): row for row in rows}
+    assert len(by_name) == len(rows), "no call of these captures is of two versions"
+    ours = {_OPERATIONS.get(row.name.removesuffix(" (pageable)"), row.name): row for row in found_in(export, what)}
+    assert ours.keys() == by_name.keys()
+    for name, row in ours.items():
+        assert numbers(row.times) == pytest.approx(numbers_told(by_name[name], "ns", "Total Time"), abs=0.06), name
+
+
+def test_sizes_listed_equal_those_of_nsys_stats(nsys: Path, export: Path) -> None:
+    by_name = {clean(row["Operation"]): row for row in stats(nsys, "cuda_gpu_mem_size_sum", export)}
+    ours = {_OPERATIONS[row.name.removesuffix(" (pageable)")]: row for row in found_in(export, Listed.COPY)}
+    assert ours.keys() == by_name.keys()
+    for name, row in ours.items():
+        assert row.sizes is not None
+        in_mb = [number / 1e6 for number in numbers(row.sizes)]
+        assert in_mb == pytest.approx(numbers_told(by_name[name], "MB", "Total"), abs=0.0006), name
+
+
+def found_in(export: Path, what: Listed) -> tuple[ListedRow, ...]:
+    rows = listed(read(export), what)
+    assert not isinstance(rows, Unknown)
+    return rows
+
+
+def numbers(of: Statistics) -> list[float]:
+    return [of.total, of.mean, of.median, of.least, of.most, of.deviation or 0.0]
+
+
+def numbers_told(row: Row, unit: str, total: str) -> list[float]:
+    return [float(row[f"{what} ({unit})"] or 0) for what in (total, "Avg", "Med", "Min", "Max", "StdDev")]
+
+
+def test_asynchronous_copies_of_pageable_memory_are_those_that_nsys_finds(nsys: Path, export: Path) -> None:
+    """All whose call waits for them are among those that its rule lists, which does not ask whether it does."""
+    command = [str(nsys), "analyze", "-r", "cuda_memcpy_async:rows=-1", "--format", "csv", "--force-export=false"]
+    said = subprocess.run([*command, str(export)], capture_output=True, text=True, check=True).stdout
+    lines = [line for line in said.splitlines() if line]
+    if "There were no problems detected" not in said and not any("Src Kind" in line for line in lines):
+        pytest.skip("its rule needs columns that this export lacks")
+    first = next((i for i, line in enumerate(lines) if "Src Kind" in line), len(lines))
+    rows = listed(read(export), Listed.COPY)
+    held = 0 if isinstance(rows, Unknown) else sum(row.held for row in rows if isinstance(row.held, int))
+    assert held <= len(lines) - first - 1
 
 
 _OPERATIONS = {

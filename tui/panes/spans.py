@@ -1,12 +1,15 @@
-"""What a timeline holds besides kernels: NVTX ranges with the GPU time in them, copies, CUDA and OS calls."""
+"""What a timeline holds besides kernels: NVTX ranges with the GPU time in them, and tables of copies and calls."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
+from llmtop.analysis.timeline.listed import Listed, ListedRow, has_listed, listed
+from llmtop.analysis.timeline.listed_table import TITLES as TABLE_TITLES
+from llmtop.analysis.timeline.listed_table import listed_lines, listed_table
 from llmtop.analysis.timeline.span_rows import TITLES, SpanRow, span_cells, span_rows
 from llmtop.analysis.views import Column
 from llmtop.model import Trace, Unknown
@@ -53,19 +56,33 @@ _COLUMNS = (
 )
 
 
-class SpansPane(ListPane["dict[Hashable, SpanRow]"]):
-    """All kinds of spans by name, NVTX ranges first; the filter finds kinds too."""
+class SpansPane(ListPane["dict[Hashable, SpanRow] | tuple[ListedRow, ...]"]):
+    """All kinds of spans by name, NVTX ranges first; the filter finds kinds too. Or one kind, with all that is told."""
 
     number = 4
     title = "Spans"
     is_of_reports = False
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("b", "list", "list", tooltip="All spans; CUDA calls, copies, OS calls or allocations in full"),
         Binding("e", "each", "each range", tooltip="NVTX ranges by their full names, or without numbers again"),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.each = False
+        self.listed: Listed | None = None
+        """What is shown in full; None for all."""
+
+    def action_list(self) -> None:
+        """Show the next of what the trace has in full, or all again."""
+        if self._trace is None:
+            return
+        order = (None, *(what for what in Listed if has_listed(self._trace, what)))
+        self.listed = order[(order.index(self.listed) + 1) % len(order)]
+        self.table.border_title = self.heading
+        self.table.sort = None
+        self.refresh_bindings()
+        self.show(self._trace)
 
     def action_each(self) -> None:
         """Show each name of a range alone, or those that differ by numbers as one again."""
@@ -73,18 +90,35 @@ class SpansPane(ListPane["dict[Hashable, SpanRow]"]):
         if self._trace is not None:
             self.show(self._trace)
 
+    @property
+    def heading(self) -> str:
+        """Its digit and its title, and what is shown in full."""
+        return super().heading if self.listed is None else f"{super().heading}: {TABLE_TITLES[self.listed]}"
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Ranges stand among all spans alone."""
+        return self.listed is None if action == "each" else super().check_action(action, parameters)
+
     @classmethod
     def why_not(cls, trace: Trace) -> Unknown | None:
         return None if trace.spans else _NO_TIMELINE
 
-    def view(self, trace: Trace) -> dict[Hashable, SpanRow] | Unknown:
+    def view(self, trace: Trace) -> dict[Hashable, SpanRow] | tuple[ListedRow, ...] | Unknown:
+        if self.listed is not None:
+            return listed(trace, self.listed)
         return {(row.kind, row.name): row for row in span_rows(trace, each=self.each)} or _KERNELS_ALONE
 
-    def rows(self, view: dict[Hashable, SpanRow], trace: Trace) -> RowTable:
+    def rows(self, view: dict[Hashable, SpanRow] | tuple[ListedRow, ...], trace: Trace) -> RowTable:
+        if isinstance(view, tuple):
+            return listed_table(view, self.listed or Listed.API)
         return table_of(_COLUMNS, {key: span_cells(row) for key, row in view.items()})
 
-    def details(self, view: dict[Hashable, SpanRow], key: Hashable, width: int, look: Look) -> Paragraphs:
-        return tuple(_details(view[key]))
+    def details(
+        self, view: dict[Hashable, SpanRow] | tuple[ListedRow, ...], key: Any, width: int, look: Look
+    ) -> Paragraphs:
+        if not isinstance(view, tuple):
+            return tuple(_details(view[key]))
+        return (view[key].name, "title"), *((line, "text") for line in listed_lines(view, view[key]))
 
 
 def _details(row: SpanRow) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from llmtop.columns import differences, in_order, is_rising, picked, reaches, shifted, steps_above, sums_before
+from llmtop.columns import differences, in_order, is_long, is_rising, picked, reaches, shifted, steps_above, sums_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,12 @@ class Cover:
     def within(self, start: int, end: int) -> int:
         """How much of the time between two moments is covered, in ns."""
         return self._until(end) - self._until(start)
+
+    def overlap(self, other: Cover) -> int:
+        """How much time both cover, in ns."""
+        if not is_long(len(self.begins)):
+            return sum(map(other.within, self.begins, self.closes))
+        return self.total + other.total - Cover.union((self, other)).total
 
     def _until(self, t_ns: int) -> int:
         i = bisect_right(self.begins, t_ns)

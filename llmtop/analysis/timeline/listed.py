@@ -1,0 +1,302 @@
+"""CUDA calls, copies, OS calls and allocations of a timeline by name: how many, how long, how large, at what cost."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.timeline.cover import Cover
+from llmtop.analysis.timeline.work import GPU_WORK, work_by_gpu
+from llmtop.columns import alike, differences, limited, picked, rows_by_key, spread
+from llmtop.model import NS_PER_S, Unknown
+
+if TYPE_CHECKING:
+    from llmtop.model import SpanTable, Trace
+
+
+class Listed(StrEnum):
+    """What stands in one table."""
+
+    API = "api"
+    COPY = "copy"
+    OS = "os"
+    ALLOCATION = "allocation"
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Of all numbers with one name, in ns or bytes; `deviation` is that of a sample, None of a single one."""
+
+    count: int
+    total: int
+    mean: float
+    median: float
+    least: int
+    most: int
+    deviation: float | None
+
+    @classmethod
+    def of(cls, values: array[int]) -> Statistics:
+        """Of one number at least."""
+        total = sum(values)
+        middle, deviation = spread(values)
+        return cls(len(values), total, total / len(values), middle, min(values), max(values), deviation)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRow:
+    """All calls, copies or allocations of one name.
+
+    Attributes:
+        kind: The kind of span that most are of: "call" also of launches.
+        times: How long they last; of an allocation how long it was held.
+        sizes: Bytes of those that say; None where none does.
+        threads: How many threads or streams they are on.
+        wall: Share of the capture's time of these threads, 0 to 1; None of what is on no thread.
+        launched: Of calls, how many gave a GPU work that is in the capture. None of all else, as in what follows.
+        idle_ns: Of calls, how long any of them lasted while no GPU had work, within the capture.
+        small: Of copies, how many have less than `SMALL` bytes.
+        held: Of copies of pageable memory, how many asynchronous calls returned only when their copy had ended.
+    """
+
+    kind: str
+    name: str
+    times: Statistics
+    sizes: Statistics | None = None
+    threads: int = 1
+    wall: float | None = None
+    launched: int | Unknown | None = None
+    idle_ns: int | Unknown | None = None
+    small: int | None = None
+    held: int | Unknown | None = None
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Bytes over the time, of what moves them."""
+        if self.sizes is None or not self.times.total or self.kind == "allocation":
+            return None
+        return self.sizes.total * NS_PER_S / self.times.total
+
+
+SMALL = 64 << 10
+"""Bytes below which a copy's time is mostly that of asking for it (CUDA C++ Programming Guide: a host-to-device copy of
+64 KB or less is sent along with its command)."""
+_KINDS: Mapping[Listed, Sequence[str]] = {
+    Listed.API: ("launch", "call", "brief-call"),
+    Listed.COPY: ("memcpy", "memset"),
+    Listed.OS: ("os", "other-os"),
+    Listed.ALLOCATION: ("allocation", "call", "brief-call"),
+}
+_ABSENT: Mapping[Listed, Unknown] = {
+    Listed.API: Unknown("the capture has no CUDA calls", "add --trace=cuda"),
+    Listed.COPY: Unknown("the capture has no copies and no fills"),
+    Listed.OS: Unknown("the capture has no calls of the operating system", "add --trace=osrt"),
+    Listed.ALLOCATION: Unknown(
+        "the capture tells of no memory that was got or given back",
+        "nsys: --cuda-memory-usage=true; PyTorch: profile_memory=True",
+    ),
+}
+_NO_WORK = Unknown("the capture has no work of any GPU", "add --trace=cuda")
+_NOT_ASKING = Unknown("only threads that never call CUDA made it: no GPU waits for them by itself")
+_NO_CALLS = Unknown("the capture has no CUDA calls that could have asked for it", "add --trace=cuda")
+_ALLOCATING = (
+    "Malloc", "MemAlloc", "Free", "MemCreate", "MemRelease", "MemMap", "MemUnmap", "HostAlloc", "HostRegister",
+    "HostUnregister", "MemPool", "MemAddress",
+)  # fmt: skip
+"""Parts of the names of calls of CUDA and HIP that get memory or give it back."""
+
+
+def listed(trace: Trace, what: Listed) -> tuple[ListedRow, ...] | Unknown:
+    """The rows, those with the most time first, or why there are none."""
+    of = _Of(trace)
+    rows = sorted(_MAKERS[what](of), key=lambda row: -row.times.total)
+    return tuple(rows) or _ABSENT[what]
+
+
+def has_listed(trace: Trace, what: Listed) -> bool:
+    """Whether there may be rows, without reading what is read late."""
+    if what is Listed.ALLOCATION and "allocation" not in trace.spans:
+        return any(map(_allocates, trace.spans["call"].names if "call" in trace.spans else ()))
+    return any(kind in spans for kind in _KINDS[what] for spans in (trace.spans, trace.more_spans))
+
+
+def _allocates(name: str) -> bool:
+    return any(part in name for part in _ALLOCATING)
+
+
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """Spans of one name, in columns: start, end, track, join."""
+
+    kind: str
+    name: str
+    starts: array[int]
+    ends: array[int]
+    tracks: frozenset[str]
+    joins: array[int]
+    sizes: array[int]
+
+    @property
+    def lengths(self) -> array[int]:
+        return differences(self.ends, self.starts)
+
+
+class _Of:
+    """A trace as rows are made of it."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    def groups(self, *kinds: str) -> Iterator[_Alike]:
+        """The spans of these kinds by name; those of several kinds with one name together."""
+        found: dict[str, list[_Alike]] = {}
+        for spans in self.tables(*kinds):
+            for rows in alike([spans.name_id]) if len(spans) else ():
+                group = _group(spans, rows)
+                found.setdefault(group.name, []).append(group)
+        return map(_joined, found.values())
+
+    def tables(self, *kinds: str) -> Iterator[SpanTable]:
+        for kind in kinds:
+            for spans in (self.trace.spans, self.trace.more_spans):
+                if kind in spans:
+                    yield spans[kind]
+
+    def wall(self, group: _Alike) -> float | None:
+        """What share of the capture's time their threads spend in them."""
+        start, end = self.trace.start_ns, self.trace.end_ns
+        within = sum(limited(group.ends, start, end)) - sum(limited(group.starts, start, end))
+        length = (end - start) * len(group.tracks)
+        return within / length if length > 0 else None
+
+
+def _group(spans: SpanTable, rows: array[int]) -> _Alike:
+    tracks = {spans.tracks[i] for i in set(picked(spans.track_id, rows))}
+    amounts = (spans.amount[row] for row in rows)
+    sizes = array("q", (int(size) for size in amounts if size == size)) if _tells_sizes(spans) else array("q")
+    joins = picked(spans.correlation, rows)
+    starts, ends = (picked(column, rows) for column in (spans.start_ns, spans.end_ns))
+    return _Alike(spans.kind, spans.names[spans.name_id[rows[0]]], starts, ends, frozenset(tracks), joins, sizes)
+
+
+def _tells_sizes(spans: SpanTable) -> bool:
+    return spans.kind in ("memcpy", "memset", "allocation")
+
+
+def _joined(groups: Sequence[_Alike]) -> _Alike:
+    first = groups[0]
+    if len(groups) == 1:
+        return first
+    columns = [(one.starts, one.ends, one.joins, one.sizes) for one in groups]
+    starts, ends, joins, sizes = (array("q", chain.from_iterable(parts)) for parts in zip(*columns, strict=True))
+    tracks = frozenset(track for one in groups for track in one.tracks)
+    return _Alike(first.kind, first.name, starts, ends, tracks, joins, sizes)
+
+
+def _api(of: _Of) -> Iterator[ListedRow]:
+    worked, idle = _joins(of.tables(*GPU_WORK)), _idle(of.trace)
+    for group in of.groups(*_KINDS[Listed.API]):
+        yield _call(of, group, worked, idle)
+
+
+def _call(of: _Of, group: _Alike, worked: array[int], idle: Cover | Unknown) -> ListedRow:
+    launched = sum(row >= 0 for row in rows_by_key(worked, group.joins)) if worked else _NO_WORK
+    return ListedRow(
+        "call", group.name, Statistics.of(group.lengths), None, len(group.tracks), of.wall(group),
+        launched=launched, idle_ns=_idle_in(group, idle),
+    )  # fmt: skip
+
+
+def _os(of: _Of) -> Iterator[ListedRow]:
+    idle = _idle(of.trace)
+    asking = {group.name: group for group in of.groups("os")}
+    for group in of.groups(*_KINDS[Listed.OS]):
+        own = asking.get(group.name)
+        yield ListedRow(
+            "os", group.name, Statistics.of(group.lengths), None, len(group.tracks), of.wall(group),
+            idle_ns=_NOT_ASKING if own is None else _idle_in(own, idle),
+        )  # fmt: skip
+
+
+def _copies(of: _Of) -> Iterator[ListedRow]:
+    calls = _Calls.of(of.tables(*_KINDS[Listed.API]))
+    for group in of.groups(*_KINDS[Listed.COPY]):
+        yield ListedRow(
+            group.kind, group.name, Statistics.of(group.lengths), _sizes(group), len(group.tracks),
+            small=sum(size < SMALL for size in group.sizes) if group.sizes else None,
+            held=calls.held(group) if "pageable" in group.name else None,
+        )  # fmt: skip
+
+
+def _allocations(of: _Of) -> Iterator[ListedRow]:
+    for group in of.groups("allocation"):
+        yield ListedRow(group.kind, group.name, Statistics.of(group.lengths), _sizes(group), len(group.tracks))
+    idle = _idle(of.trace)
+    for group in of.groups("call", "brief-call"):
+        if _allocates(group.name):
+            yield replace(_call(of, group, array("q"), idle), launched=None)
+
+
+def _sizes(group: _Alike) -> Statistics | None:
+    return Statistics.of(group.sizes) if group.sizes else None
+
+
+def _joins(tables: Iterable[SpanTable]) -> array[int]:
+    joins = array("q")
+    for spans in tables:
+        joins.extend(spans.correlation)
+    return joins
+
+
+def _idle(trace: Trace) -> Cover | Unknown:
+    """When no GPU had work, between the capture's beginning and its end."""
+    works = work_by_gpu(trace).values()
+    if not works:
+        return _NO_WORK
+    busy = Cover.union(Cover.of(array("q", work.starts), array("q", work.ends)) for work in works)
+    since = array("q", [trace.start_ns, *busy.closes])
+    until = array("q", [*busy.begins, trace.end_ns])
+    return Cover.of(*(limited(column, trace.start_ns, trace.end_ns) for column in (since, until)))
+
+
+def _idle_in(group: _Alike, idle: Cover | Unknown) -> int | Unknown:
+    return idle if isinstance(idle, Unknown) else Cover.of(group.starts, group.ends).overlap(idle)
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """The calls that can have asked for copies: their join keys, ends, and whether they are asynchronous by name."""
+
+    joins: array[int]
+    ends: array[int]
+    are_async: array[int]
+
+    @classmethod
+    def of(cls, tables: Iterable[SpanTable]) -> _Calls:
+        found = cls(array("q"), array("q"), array("q"))
+        for spans in tables:
+            are_async = ["Async" in name for name in spans.names]
+            found.joins.extend(spans.correlation)
+            found.ends.extend(spans.end_ns)
+            found.are_async.extend(map(are_async.__getitem__, spans.name_id))
+        return found
+
+    def held(self, group: _Alike) -> int | Unknown:
+        """How many of these copies kept the asynchronous call that asked for them until they had ended."""
+        if not self.joins:
+            return _NO_CALLS
+        rows = rows_by_key(self.joins, group.joins)
+        pairs = zip(rows, group.ends, strict=True)
+        return sum(row >= 0 and bool(self.are_async[row]) and self.ends[row] >= end for row, end in pairs)
+
+
+_MAKERS: Mapping[Listed, Callable[[_Of], Iterator[ListedRow]]] = {
+    Listed.API: _api,
+    Listed.COPY: _copies,
+    Listed.OS: _os,
+    Listed.ALLOCATION: _allocations,
+}
