@@ -251,7 +251,7 @@ class Tree:
         return sum(self.tests[name]["seconds"] for name in names)
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that run its function, or anything of its file and of those that import it where it is in none.
+        """The tests that run its function; where it is in none, those of its file, and of all that imports that.
 
         The quickest first. Where there are none, the code runs in another process: then all in the files that import
         its package or module.
@@ -262,7 +262,12 @@ class Tree:
         if inside:
             chosen = [name for name, ran in runs.items() if f"{mutant.path}:{inside}" in ran]
         else:
-            chosen = [name for name, ran in runs.items() if any(one.startswith(files) for one in ran)]
+            users = [file for file in {name.split("::")[0] for name in runs} if self._imports(file, mutant.path)]
+            chosen = [
+                name
+                for name, ran in runs.items()
+                if name.split("::")[0] in users or any(one.startswith(files) for one in ran)
+            ]
         if not chosen:
             near = re.compile(rf"llmtop\.{re.escape(module_of(mutant.path))}\b")
             chosen = [name for name in self.tests if near.search((self.folder / name.split("::")[0]).read_text())]
@@ -276,13 +281,14 @@ class Tree:
 
     def _users(self, path: str) -> list[str]:
         """The files that import something of a file: a limit that it names may be held by them alone."""
+        return [file for place in PLACES for file in sources(self.folder, place) if self._imports(file, path)]
+
+    def _imports(self, file: str, path: str) -> bool:
+        """Whether a file imports something of another one."""
         module = path.removeprefix("llmtop/").removesuffix(".py").replace("/", ".").removesuffix(".__init__")
         package, _, name = module.rpartition(".")
-        imports = re.compile(
-            rf"^\s*from llmtop\.(?:{re.escape(module)} import|{re.escape(package)} import .*\b{name}\b)", re.MULTILINE
-        )
-        every = [file for place in PLACES for file in sources(self.folder, place)]
-        return [file for file in every if imports.search((self.folder / file).read_text())]
+        imports = rf"^\s*from llmtop\.(?:{re.escape(module)} import|{re.escape(package)} import .*\b{name}\b)"
+        return re.search(imports, (self.folder / file).read_text(), re.MULTILINE) is not None
 
 
 def module_of(path: str) -> str:

@@ -198,7 +198,10 @@ class ProcCollector:
         for pid in dict.fromkeys((root, *(process.pid for process in self._target.processes))):
             self._add(pid)
         if root not in self._processes:
-            self._ends.note(root, 0, next((one.role for one in self._target.processes if one.pid == root), "server"))
+            stat = procfs.stat(root)
+            self._exits.watch(root)
+            role = next((one.role for one in self._target.processes if one.pid == root), "server")
+            self._ends.note(root, 0 if stat is None else stat.start_ticks, role, was_over=True)
 
     def _add(self, pid: int) -> None:
         stat = procfs.stat(pid)

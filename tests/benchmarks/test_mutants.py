@@ -106,11 +106,16 @@ def test_in_forks_functions_and_constants_are_changed_as_well(small_tree: Tree) 
 
 def test_a_limit_is_held_by_the_tests_of_who_imports_it(small_tree: Tree) -> None:
     pytest.importorskip("coverage", reason="coverage is not installed: it is in the group dev")
+    """Be it a module that does, whose functions they run, or they themselves."""
     (small_tree.folder / "parsers/limits.py").write_text("MOST = 3\n")
     (small_tree.folder / "parsers/y.py").write_text("from llmtop.parsers.limits import MOST\n")
-    small_tree.tests["tests/parsers/test_y.py::test_three"] = {"seconds": 1.0, "runs": ["parsers/y.py:.is_most"]}
+    imports = {"y": "from llmtop.parsers.y import is_most", "z": "from llmtop.parsers.limits import MOST", "w": ""}
+    for name, text in imports.items():
+        (small_tree.folder / f"tests/parsers/test_{name}.py").write_text(f"{text}\n")
+        runs = [f"parsers/{name}.py:.is_most"]
+        small_tree.tests[f"tests/parsers/test_{name}.py::test_three"] = {"seconds": 1.0, "runs": runs}
     limit, *_ = drawn(small_tree.folder, "parsers/limits.py", 99, 1)
-    assert small_tree.tests_of(limit) == ["tests/parsers/test_y.py::test_three"]
+    assert small_tree.tests_of(limit) == [f"tests/parsers/test_{name}.py::test_three" for name in "yz"]
 
 
 def test_each_mutant_that_is_known_to_change_nothing_has_its_reason() -> None:

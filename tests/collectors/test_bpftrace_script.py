@@ -206,7 +206,7 @@ def test_names_are_not_taken_from_another_process(monkeypatch: pytest.MonkeyPatc
     assert not runner.names_by_process(None)
 
 
-@pytest.mark.parametrize(("interval_ms", "every"), [(200, 10), (1000, 2), (1999, 1), (2000, 1), (8000, 1)])
+@pytest.mark.parametrize(("interval_ms", "every"), [(200, 10), (667, 2), (1000, 2), (1999, 1), (2000, 1), (8000, 1)])
 def test_stacks_are_printed_every_two_seconds_or_with_each_look(interval_ms: int, every: int) -> None:
     text = script(planned((1,), stack_every=1, interval_ms=interval_ms), "x86_64")
     assert re.findall(r"@turn % (\d+) == 0", text) == [str(every)]

@@ -235,6 +235,20 @@ def test_a_server_that_is_gone_before_the_first_poll() -> None:
     assert "has exited" in why.reason
 
 
+def test_a_server_that_is_a_zombie_before_the_first_poll_tells_how_it_ended() -> None:
+    with subprocess.Popen(["sh", "-c", "kill -KILL $$"]) as program:
+        eventually(lambda: (stat := procfs.stat(program.pid)) is not None and stat.state == "Z", "the zombie")
+        trace = ProcCollector(target(program.pid)).poll()
+    [ended] = trace.tracks_of(TrackKind.ENDED)
+    assert {key: ended.facts[key] for key in ("pid", "how", "is_zombie", "was_over", "parent")} == {
+        "pid": program.pid,
+        "how": "killed by SIGKILL",
+        "is_zombie": 1,
+        "was_over": 1,
+        "parent": os.getpid(),
+    }
+
+
 def test_a_reused_pid_is_another_process() -> None:
     with threads("sleeper") as program:
         collector = ProcCollector(target(program.pid))

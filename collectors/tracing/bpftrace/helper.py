@@ -190,7 +190,7 @@ class BpftraceHelper:
             calls=effort.calls if can["syscalls"] else "off",
             scheduler=effort.scheduler and can["scheduler"],
             stack_every=effort.stack_every if can["stacks"] else 0,
-            samples=effort.stack_every > 0 and can["samples"],
+            samples=bool(effort.stack_every) and can["samples"],
             functions=self._libraries.functions() if can["library calls"] else (),
             interval_ms=max(1, round(self._interval_s * 1000)),
             named=_NAMES not in self.missing,

@@ -11,6 +11,7 @@ import pytest
 
 from llmtop.collectors.tracing.bcc.collector import PROGRAM as THROUGH_BCC
 from llmtop.collectors.tracing.bcc.collector import SYSTEM_PYTHON
+from llmtop.collectors.tracing.bcc.helper import __main__ as bcc_helper
 from llmtop.collectors.tracing.bpftrace.collector import PROGRAM as THROUGH_BPFTRACE
 from llmtop.collectors.tracing.perf.collector import PROGRAM as THROUGH_PERF
 from tests.collectors.tracing.collecting import a_copy, replace_in
@@ -54,11 +55,9 @@ def stand_in(folder: Path, name: str) -> None:
 def test_a_helper_that_cannot_look_says_so_in_one_line_and_fails(name: str, tmp_path: Path) -> None:
     program = HELPERS[name]
     if name == "llmtop-probes":
-        copy, program = a_copy(tmp_path)
-        start = "        helper.start(options.pids)\n"
-        replace_in(
-            copy / "helper" / "__main__.py", start, '        raise UnavailableError(f"not {options.pids}", "")\n'
-        )
+        _, program = a_copy(tmp_path)
+        file = Path(program[-1], Path(bcc_helper.__file__).resolve().relative_to(THROUGH_BCC[-1]))
+        replace_in(file, "helper.start(options.pids)", 'raise UnavailableError(f"not {options.pids}", "")')
     else:
         stand_in(tmp_path, name.removeprefix("llmtop-"))
     ended = run(program, str(PID), "--interval", "0.5", folder=tmp_path)

@@ -276,6 +276,7 @@ class Followed:
         self.stacks: list[int] = []
         self.rate = 20_000.0
         self.ns_per_switch = 200.0
+        self.stack_ns_per_s = 0.0
         self.on_ns = 0
         self.since = 0
         self.timed_from: int | None = None
@@ -297,7 +298,7 @@ class Followed:
         return round(self.passed_ns() / S * self.rate) if name == "switch" else 0
 
     def stack_ns(self) -> int:
-        return 0
+        return round(self.passed_ns() / S * self.stack_ns_per_s)
 
     def start(self) -> None:
         self.timed_from = self.hits_of("switch")
@@ -336,6 +337,22 @@ def test_following_all_the_time_learns_what_a_switch_costs(followed: Followed, c
     one.set_effort(Effort(0, "off", scheduler=False), [PID])
     clock.sleep(5.0)
     assert (one.is_following, one.observed_ns(clock.now_ns)) == (False, round((1 + MEASURE_S) * S))
+
+
+@pytest.mark.parametrize(("stack_ns_per_s", "ns"), [(0.0, 200.0), (3e6, 50.0), (5e6, 0.0)])
+def test_the_stacks_of_switches_are_not_among_their_cost(
+    followed: Followed, clock: Clock, stack_ns_per_s: float, ns: float
+) -> None:
+    """They are taken while the programs are timed, and weighed by themselves."""
+    followed.stack_ns_per_s = stack_ns_per_s
+    governor = Governor(0.01, ladder=in_slices(LIGHT))
+    one = following(followed, governor)
+    load = EventLoad(switches=20_000)
+    one.set_effort(Effort(4), [PID])
+    for _ in range(2):
+        clock.sleep(MEASURE_S)
+        one.load(load, MEASURE_S)
+    assert governor.cost_of_switches(load) == pytest.approx(20_000 * (OUTSIDE_NS + ns))
 
 
 def test_few_switches_tell_nothing_of_their_cost(followed: Followed, clock: Clock) -> None:

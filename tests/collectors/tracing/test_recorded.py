@@ -341,6 +341,16 @@ def test_spins_are_told_by_thread_and_outlive_it_in_their_process(module: Record
     assert calls.read((), ())["calls"] == []
 
 
+def test_another_thread_of_the_same_id_has_spun_as_often_and_is_told(module: RecordedModule) -> None:
+    calls = SystemCallProbes(module.module)
+    spun = ((TID, POLL | WITHOUT_WAIT), (6, PID))
+    module["spins"].put(*spun)
+    assert calls.read((), ())["spins"] == [(PID, TID, "poll", 6)]
+    calls.read([(TID, PID)], ())
+    module["spins"].put(*spun)
+    assert calls.read((), ())["spins"] == [(PID, TID, "poll", 6)]
+
+
 def test_a_call_under_way_is_not_timed_over_a_gap(module: RecordedModule, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[str] = []
     path = "llmtop.collectors.tracing.bcc.helper.calls"
