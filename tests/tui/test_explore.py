@@ -383,12 +383,15 @@ async def test_a_report_without_kernels_says_so_in_every_view() -> None:
         assert app.issues == []
 
 
-async def test_a_file_that_is_being_read_says_so_and_then_shows() -> None:
+@pytest.mark.parametrize(
+    ("trace", "tab"), [(report(), "[2 Stalls]"), (load(TIMELINE), "[2 Timeline]")], ids=["profile", "timeline"]
+)
+async def test_a_file_that_is_being_read_says_so_and_then_shows_what_was_asked_for(trace: Trace, tab: str) -> None:
     go = threading.Event()
 
     def slowly(path: Path) -> Trace:
         assert go.wait(20)
-        return report()
+        return trace
 
     app = ExploreApp(start_loading([ROOT / "pyproject.toml"], slowly))
     async with app.run_test(size=(100, 30)) as pilot:
@@ -400,7 +403,7 @@ async def test_a_file_that_is_being_read_says_so_and_then_shows() -> None:
         app_loading = app.screen.loadings[0]  # type: ignore[attr-defined]
         assert isinstance(app_loading.future.result(20), Trace)
         await settle(pilot)
-        assert "[2 Stalls]" in app.screen_text()
+        assert tab in app.screen_text()
         assert "reading" not in app.screen_text()
 
 

@@ -165,6 +165,8 @@ class ExploreScreen(FullScreen):
         self.loadings = tuple(loadings)
         self.reports = tuple(ReportView(loading) for loading in self.loadings)
         self.active = 0
+        self._typed_ahead: int | None = None
+        """The digit that was pressed while the file on the screen was read."""
         self._head = Bar(id="head")
         self._tabs = Bar(id="views")
 
@@ -193,6 +195,9 @@ class ExploreScreen(FullScreen):
         if self.loadings[self.active].error is not None and self._is_first_good():
             return
         self.reports[self.active].renew()
+        if self._typed_ahead is not None and self.loadings[self.active].trace is not None:
+            digit, self._typed_ahead = self._typed_ahead, None
+            self.action_digit(digit)
         self._draw_bars()
 
     def _is_first_good(self) -> bool:
@@ -233,10 +238,13 @@ class ExploreScreen(FullScreen):
     def action_digit(self, digit: int) -> None:
         """Show the view of a digit; of one that the file has nothing for, why."""
         trace = self.loadings[self.active].trace
+        if trace is None:  # what it has is not known yet, nor the digits of that
+            self._typed_ahead = digit
+            return
         found = next((view for view, own in self.views.items() if own == digit), None)
         if found is not None:
             self.show_view(found)
-        elif trace is not None:
+        else:
             whys = [f"{view.title}: {view.why_not(trace)}" for view in VIEWS if view.number == digit]
             self.notify("\n".join(whys), markup=False)
 
