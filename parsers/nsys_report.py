@@ -270,7 +270,8 @@ def _follow(process: subprocess.Popen[bytes], report: Path, draft: Path) -> byte
         if piece or grown != size:
             alive_s, size = now, grown
         _refuse(report, draft, silent_s=now - alive_s, size=size)
-        progress.current().text = f"nsys exports it{_percent(said)}, {binary_bytes(size)} so far: Esc stops it"
+        current = progress.current()
+        current.text = f"nsys exports it{_percent(said)}, {binary_bytes(size)} so far: {current.stopped_by} stops it"
 
 
 def _size(draft: Path) -> int:

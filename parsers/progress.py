@@ -17,10 +17,12 @@ class ReadingProgress:
 
     Attributes:
         text: What is done and how far that is: "nsys exports it, 42 %"; empty while there is nothing to tell.
+        stopped_by: The key with which the user stops it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stopped_by: str = "Esc") -> None:
         self.text = ""
+        self.stopped_by = stopped_by
         self._stopped = Event()
 
     def stop(self) -> None:
@@ -55,5 +57,5 @@ def tell(path: Path, doing: str, done: int, of: int) -> None:
     now = current()
     if now.is_stopped:
         raise FileError(f"{path}: {doing} it was stopped")
-    share = f"{100 * done // max(1, of)} %, Esc stops it"
+    share = f"{100 * done // max(1, of)} %, {now.stopped_by} stops it"
     now.text = share if doing == "reading" else f"{doing}, {share}"

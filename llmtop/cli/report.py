@@ -52,11 +52,15 @@ def run(args: argparse.Namespace) -> int:
         FileError: The report cannot be read or has no such NVTX range, or the output cannot be written.
         UsageError: The output is the input.
     """
+    from llmtop.cli.waiting import telling_progress
     from llmtop.parsers.registry import load
 
     if args.output is not None and _is_same(args.output, args.path):
         raise UsageError(f"{args.output} is the report itself: give another name to -o")
-    trace = load(args.path) if args.range is None else _in_range(load(args.path), args.range, args.by)
+    with telling_progress(sys.stderr):
+        trace = load(args.path)
+    if args.range is not None:
+        trace = _in_range(trace, args.range, args.by)
     if args.output is None:
         for part in report(trace, args.format, to_terminal=True, each_range=args.each_range, by=args.by):
             sys.stdout.write(part)

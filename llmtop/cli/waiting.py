@@ -1,0 +1,47 @@
+"""How far the reading of a report is, on a line of the terminal that goes again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from llmtop.parsers.progress import CURRENT, ReadingProgress
+from llmtop.text import clean
+
+_LOOK_S = 0.25
+_TO_START_AND_CLEAR = "\r\x1b[K"
+
+
+@contextmanager
+def telling_progress(stream: TextIO) -> Iterator[None]:
+    """Tell on a terminal what is done meanwhile, where that takes long; on anything else nothing."""
+    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+        yield
+        return
+    progress, ended = ReadingProgress(stopped_by="Ctrl+C"), threading.Event()
+    token = CURRENT.set(progress)
+    thread = threading.Thread(target=_tell, args=(progress, ended, stream), name="llmtop progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)
+        ended.set()
+        thread.join()
+
+
+def _tell(progress: ReadingProgress, ended: threading.Event, stream: TextIO) -> None:
+    said = ""
+    while not ended.wait(_LOOK_S):
+        if progress.text != said:
+            said = progress.text
+            width = shutil.get_terminal_size().columns - 1
+            stream.write(f"{_TO_START_AND_CLEAR}{clean(said)[:width]}")
+            stream.flush()
+    if said:
+        stream.write(_TO_START_AND_CLEAR)
+        stream.flush()
