@@ -539,6 +539,10 @@ async def test_histograms_stand_in_the_place_of_the_kernels_and_go_again() -> No
         text = app.screen_text()
         assert "duration  at most" in text
         assert "8 launches" in text
+        await pilot.press("slash", "x", "Y")
+        await settle(pilot)
+        assert app.screen_text() == text, "there are no rows to filter"
+        assert "duration  at most" in app.clipboard
         await pilot.press("h")
         await settle(pilot)
         assert "kernel  " in app.screen_text()

@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.content import Content
 
 from llmtop.analysis.kernels.absent import no_kernels, not_of_kernels
@@ -18,12 +17,9 @@ from llmtop.analysis.kernels.table import (
     Totals,
     kernel_table,
 )
-from llmtop.analysis.views import TableView
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.lines import PagedPane
-from llmtop.tui.panes.report import NO_ROWS_YET, KernelWanted
-from llmtop.tui.panes.table import TablePane, VirtualTable
-from llmtop.tui.panes.view import View
+from llmtop.tui.panes.report import KernelWanted, ListPane
 from llmtop.tui.render.histograms import ROWS, across_of, draw_histograms
 from llmtop.units import duration, percent
 
@@ -32,11 +28,13 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
     from textual.strip import Strip
+    from textual.widget import Widget
 
+    from llmtop.analysis.views import TableView
+    from llmtop.tui.contents import Contents
     from llmtop.tui.render.look import Look
 
 
-_NO_KERNELS = Unknown("no kernels")
 _NEXT = {
     Grouping.SHAPE: Grouping.NAME,
     Grouping.NAME: Grouping.LAUNCH,
@@ -75,9 +73,16 @@ class HistogramsPane(PagedPane["tuple[Histogram, ...]"]):
         return max(1, rows - self.size.height // ROWS + 1)
 
 
-class KernelsPane(Vertical, View[KernelRows]):
+class KernelsPane(ListPane[KernelRows]):
     """The kernel table: grouped, sorted, filtered; Enter opens a kernel; `h` shows histograms in its place."""
 
+    DEFAULT_CSS = """
+    KernelsPane HistogramsPane { display: none; }
+    KernelsPane.-histograms HistogramsPane { display: block; }
+    KernelsPane.-histograms VirtualTable { display: none; }
+    KernelsPane.-histograms StatusLine { display: none; }
+    KernelsPane.-histograms Input { display: none; }
+    """
     number = 1
     title = "Kernels"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -87,46 +92,48 @@ class KernelsPane(Vertical, View[KernelRows]):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.listing = TablePane(
-            f"{self.number} {self.title}", describe=_full_name, sum_up=self._sum_up, beside=_beside
-        )
         self.histograms = HistogramsPane()
         self.grouping = Grouping.SHAPE
-        self._trace: Trace | None = None
 
     @classmethod
     def why_not(cls, trace: Trace) -> Unknown | None:
         return not_of_kernels(trace)
 
     def compose(self) -> ComposeResult:
-        yield self.listing
+        yield from super().compose()
         yield self.histograms
 
-    def show_fault(self, said: str) -> None:
-        self.listing.show_fault(said)
+    @property
+    def _has_histograms(self) -> bool:
+        return self.has_class("-histograms")
 
-    def on_mount(self) -> None:
-        self.histograms.display = False
+    @property
+    def wanting_keys(self) -> Widget:
+        return self.histograms if self._has_histograms else super().wanting_keys
+
+    def contents(self) -> Contents | Unknown:
+        return self.histograms.contents() if self._has_histograms else super().contents()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Histograms have no rows to filter."""
+        if action in ("filter", "clear_filter") and self._has_histograms:
+            return False
+        return super().check_action(action, parameters)
 
     def action_histograms(self) -> None:
         """Show the histograms, or the table again."""
-        shown, hidden = (self.listing, self.histograms) if self.histograms.display else (self.histograms, self.listing)
-        shown.display = True
-        self.screen.set_focus(self.listing.table if shown is self.listing else self.histograms)
-        hidden.display = False
+        self.toggle_class("-histograms")
+        self.screen.set_focus(self.wanting_keys)
+
+    def show(self, trace: Trace) -> None:
+        self.histograms.show(trace)
+        super().show(trace)
 
     def view(self, trace: Trace) -> KernelRows | Unknown:
         return no_kernels(trace) or kernel_table(trace, self.grouping)
 
     def rows(self, view: KernelRows, trace: Trace) -> KernelRows:
         return view
-
-    def show(self, trace: Trace) -> None:
-        """Take the trace; rows are decoded when they are seen."""
-        self._trace = trace
-        self.histograms.show(trace)
-        rows = self.rows_of(trace)
-        self.listing.show_table(NO_ROWS_YET if isinstance(rows, Unknown) else rows, no_kernels(trace) or _NO_KERNELS)
 
     def action_group(self) -> None:
         """Group in the next way."""
@@ -139,13 +146,24 @@ class KernelsPane(Vertical, View[KernelRows]):
             self.grouping = Grouping.SHAPE
         self.show(self._trace)
 
-    def _sum_up(self, rows: TableView) -> str:
+    def summed(self, view: KernelRows, rows: TableView) -> str:
         return f"{_BY[self.grouping]}{_summed(rows.totals())}" if isinstance(rows, KernelRows) else ""
 
-    def on_virtual_table_chosen(self, event: VirtualTable.Chosen) -> None:
-        rows = event.table.rows
-        if isinstance(rows, KernelRows):
-            self.post_message(KernelWanted(rows.launch(event.table.cursor)))
+    def rows_beside(self, rows: TableView, columns: Collection[str]) -> TableView:
+        return rows.beside(columns) if isinstance(rows, KernelRows) else rows
+
+    def described(self, rows: TableView, row: int) -> str:
+        """Of a range its name, which may be cut in its column; of what is a kernel's, the demangled name."""
+        if not isinstance(rows, KernelRows):
+            return ""
+        if rows.grouping in (Grouping.RANGE, Grouping.EACH_RANGE):
+            return str(rows.cells(row)[0])
+        return rows.kernels.table.name(rows.launch(row))
+
+    def opened(self, view: KernelRows, trace: Trace, key: int) -> KernelWanted | None:
+        # Not of the key: a filter by range leaves a part of a row's launches, and another one stands for these.
+        rows = self.table.rows
+        return KernelWanted(rows.launch(self.table.cursor)) if isinstance(rows, KernelRows) else None
 
 
 def _summed(totals: Totals) -> str:
@@ -158,19 +176,6 @@ def _summed(totals: Totals) -> str:
 def _counted(count: int, what: str) -> str:
     plural = "es" if what.endswith("ch") else "s"
     return f"{count} {what}{plural if count != 1 else ''}"
-
-
-def _beside(rows: TableView, columns: Collection[str]) -> TableView:
-    return rows.beside(columns) if isinstance(rows, KernelRows) else rows
-
-
-def _full_name(rows: TableView, row: int) -> str:
-    """Of a range its name, which may be cut in its column; of what is a kernel's, the demangled name."""
-    if not isinstance(rows, KernelRows):
-        return ""
-    if rows.grouping in (Grouping.RANGE, Grouping.EACH_RANGE):
-        return str(rows.cells(row)[0])
-    return rows.kernels.table.name(rows.launch(row))
 
 
 VIEW: Final = KernelsPane

@@ -20,7 +20,7 @@ from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.panes.view import NO_ROWS, RECORDED, V, View
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Collection, Hashable
 
     from textual.app import ComposeResult
     from textual.widget import Widget
@@ -69,7 +69,7 @@ class ListPane(TablePane, View[V], Generic[V]):
     context = RECORDED
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(self.title, id=id, sum_up=self._summed)
+        super().__init__(self.title, id=id, describe=self._described, sum_up=self._summed, beside=self._rows_beside)
         self.of: View[Any] = self
         """Whose rows these are."""
         self.text = TextPane()
@@ -172,6 +172,12 @@ class ListPane(TablePane, View[V], Generic[V]):
 
     def _summed(self, rows: TableView) -> str:
         return "" if isinstance(self._view, Unknown) else self.of.summed(self._view, rows)
+
+    def _described(self, rows: TableView, row: int) -> str:
+        return self.of.described(rows, row)
+
+    def _rows_beside(self, rows: TableView, columns: Collection[str]) -> TableView:
+        return self.of.rows_beside(rows, columns)
 
     def _said(self, key: object) -> Paragraphs:
         """What is said of a row."""

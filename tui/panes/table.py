@@ -428,7 +428,7 @@ class TablePane(Vertical, FaultBorder):
     async def on_key(self, event: events.Key) -> None:
         """The key that opens the filter is taken here, and those typed behind it that the table has got by then."""
         is_open = self.screen.focused is self._input  # which knows of that only with a message
-        if event.key == _FILTER_KEY and not is_open:
+        if event.key == _FILTER_KEY and not is_open and self.check_action("filter", ()):
             self.action_filter()
         elif not is_open:
             return

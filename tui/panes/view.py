@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeAlias, TypeVar
 
@@ -91,7 +91,7 @@ class WindowWanted(Message):
 
 
 class EventWanted(Message):
-    """Open the event that was at a moment."""
+    """Open the log of events at the one that was at a moment."""
 
     def __init__(self, t_ns: int) -> None:
         super().__init__()
@@ -261,6 +261,14 @@ class View(FaultBorder, Generic[V]):
     def summed(self, view: V, rows: TableView) -> str:
         """What is said of all rows together, or of those that a filter leaves."""
         return ""
+
+    def described(self, rows: TableView, row: int) -> str:
+        """What the line below the rows says of one whose cells are all known: the full name, say."""
+        return ""
+
+    def rows_beside(self, rows: TableView, columns: Collection[str]) -> TableView:
+        """The same rows as they read beside the columns of these keys, which are shown: none says what another does."""
+        return rows
 
     def opened(self, view: V, trace: Trace, key: Any) -> Screen[None] | Message | Unknown | None:
         """What Enter on a row opens, or asks the screen for, by the row's key; None for nothing but more details."""

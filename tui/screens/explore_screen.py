@@ -105,9 +105,8 @@ class ReportView(Vertical, FaultBorder):
         view = self._views.get(self.active)
         if view is None or not self.display or not self.screen.is_current:
             return
-        target = view if view.can_focus else next((child for child in view.query("*") if child.can_focus), None)
-        if target is not None:
-            target.focus()
+        with view.border():
+            view.wanting_keys.focus()
 
 
 def _in_full(view: View[Any], digit: int) -> View[Any]:

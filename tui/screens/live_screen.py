@@ -98,7 +98,7 @@ class LiveScreen(FullScreen):
         self.header = HeaderLine().within(self.panes.watched)
         self.findings = FindingsLine(id="findings")
         self.table: ListPane[Any] = ListPane(id="table").within(self.panes.watched)
-        self.events = EventsPane()
+        self.events = EventsPane(id="events").within(self.panes.watched)
         self.heatmap = HeatmapPane()
         self.folded = FoldedLine(self.panes.names_of_gpu_panes())
         self.frame_sync = FrameSync()
@@ -346,10 +346,13 @@ class LiveScreen(FullScreen):
         return (self.table if is_table else self.panes[self.where.number]).wanting_keys
 
     def on_moment_wanted(self, message: MomentWanted) -> None:
-        """The cursor of a pane with a time axis has moved: the other panes jump there."""
-        if self._latest is not None:
-            self.time.go_to(message.t_ns, self._latest)
-            self._show_moment(self._latest)
+        """The cursor of a pane with a time axis has moved, or an event was chosen: the other panes jump there."""
+        if self._latest is None:
+            return
+        self.time.go_to(message.t_ns, self._latest)
+        if self.where.is_log_open:
+            self.action_events()
+        self._show_moment(self._latest)
 
     def on_window_wanted(self, message: WindowWanted) -> None:
         """Show as much time in every pane that has an axis."""
@@ -361,12 +364,6 @@ class LiveScreen(FullScreen):
         """Open the event log on the event of a mark."""
         self.action_events()
         self.events.go_to(message.t_ns)
-
-    def on_events_pane_wanted(self, message: EventsPane.Wanted) -> None:
-        """Show the moment of an event, in all panes."""
-        self.time.go_to(message.t_ns, self._newest())
-        self.action_events()
-        self.refresh_trace()
 
     def action_pause(self) -> None:
         """Hold the picture, or go on with the newest."""
