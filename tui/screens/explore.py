@@ -13,6 +13,10 @@ from llmtop.tui.loading import Loading, start_loading
 IMMEDIATE_S = 0.1
 """A report that is read (or refused) within this time never shows as being read."""
 
+_TURN_S = 0.0005
+"""How long the thread that reads may keep the interpreter while the screen waits for it: each file that is imported
+waits so long, and Python's 5 ms make seconds of that before the first picture."""
+
 
 def explore(paths: Sequence[Path]) -> int:
     """Show reports until the user leaves; the exit code. Those that cannot be read are told once the screen is gone.
@@ -20,6 +24,7 @@ def explore(paths: Sequence[Path]) -> int:
     Raises:
         FilesError: None of them can be read.
     """
+    sys.setswitchinterval(_TURN_S)
     loadings = start_loading(paths)
     # Imported only now: reading goes on meanwhile, and unpacking does not hold the interpreter's lock.
     from llmtop.tui.app import run_app
