@@ -262,6 +262,13 @@ class Series:
         return Series(self.track, self.metric, self.source, self._times, self._values, start, stop)
 
 
+FROM_BEFORE: Final = " (from before the capture)"
+NOT_GIVEN_BACK: Final = " (not given back)"
+GIVING_BACK_LOST: Final = " (giving back not recorded)"
+"""What the names of allocations end with of which an end is not known: the first begins with the first of all events,
+the second lasts until the last one, the third until its address was got once more."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanTable:
     """Spans of one kind in columns, sorted by start; row i of every column is span i.
@@ -276,7 +283,8 @@ class SpanTable:
     Attributes:
         names: Distinct names, clean; `name_id` indexes them.
         tracks: Distinct track ids; `track_id` indexes them.
-        correlation: Joins a launch to its kernel; -1 where there is none.
+        correlation: Joins a launch to its kernel, and the call that got memory to the allocation; -1 where there is
+            none.
         amount: Bytes of copies, fills, allocations and messages; NaN elsewhere.
     """
 
@@ -673,7 +681,8 @@ class Trace:
     """By kind. A file's parser may read a kind only when it is asked for: what there is, `in` tells at once."""
     more_spans: Mapping[str, SpanTable] = field(default_factory=dict)
     """What nothing is concluded from, by kind, read only when it is asked for: calls and threads beside those in
-    `spans`. None stands in both: "brief-call" goes with "call", and "other-<kind>" is of threads that never call CUDA.
+    `spans`. None stands in both: "brief-call" goes with "call", "other-<kind>" is of threads that never call CUDA, and
+    "allocator" has the moments at which threads asked an allocator of their program for memory, or gave it back.
     """
     stacks: Sequence[Stack] = ()
     kernels: KernelTable | None = None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llmtop import remedies, whats
 from llmtop.errors import FileError
 from llmtop.model import Fact, Issue, Missing, Origin, Severity, Trace, Unknown
+from llmtop.parsers.allocations import ODD_RELEASES
 from llmtop.parsers.base import Content
 from llmtop.parsers.kineto_json import EventReader
 from llmtop.parsers.kineto_spans import EventSorter
@@ -78,6 +79,7 @@ class KinetoParser:
             tracks=tables.tracks,
             series=tables.series,
             spans=tables.spans,
+            more_spans=tables.more_spans,
             stacks=LazySequence(partial(folded, tables.spans)) if FOLDED & tables.spans.keys() else (),
             kernels=tables.kernels,
             issues=tuple(_issues(reader, events, tables)),
@@ -213,6 +215,8 @@ def _issues(reader: EventReader, events: EventSorter, tables: Tables) -> Iterato
     if events.odd:
         message = "events without a usable time, or with a beginning or an end alone, were left out"
         yield Issue(Severity.WARNING, "kineto-times", message, events.odd)
+    if tables.odd_releases:
+        yield Issue(Severity.INFO, "kineto-allocation-odd", ODD_RELEASES, tables.odd_releases)
     if reader.lossy_facts:
         yield Issue(Severity.INFO, "kineto-facts", "some of what stands beside the events cannot be read")
     if not events.has_fractions:

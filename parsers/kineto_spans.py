@@ -66,7 +66,7 @@ _SOME = 100
 _LAUNCH_COLUMNS = 10
 _SIZES = ("grid", "block")
 _LAUNCH = ("registers per thread", "shared memory")
-MEMORY: Final = ("Total Allocated", "Total Reserved", "Bytes")
+MEMORY: Final = ("Total Allocated", "Total Reserved", "Bytes", "Addr")
 
 Place: TypeAlias = tuple[str, int, int]
 """"gpu", device and stream; "cpu", PID and TID."""
@@ -187,7 +187,8 @@ class EventSorter:
         odd: Events without a usable time, or with a beginning or an end alone, which were left out.
         rows: By kind.
         places: Where they are, by number.
-        memory: When memory was allocated or freed, and what of `MEMORY` was said then, by device or process.
+        memory: When memory was allocated or freed, what of `MEMORY` was said then, and the number of the place of the
+            thread, by device or process.
         counters: Samples by place and title.
         pids: How many calls each process made.
     """
@@ -295,7 +296,8 @@ class EventSorter:
             place = self._numbers[columns.pids[i]] if on_cpu else max(0, _whole(args.get("Device Id")))
             samples = self.memory["cpu" if on_cpu else "gpu", place]
             samples[0].append(columns.starts[i])
-            for column, key in zip(samples[1:], MEMORY, strict=True):
+            samples[-1].append(self.places[columns.pids[i], columns.tids[i]])
+            for column, key in zip(samples[1:-1], MEMORY, strict=True):
                 value = args.get(key)
                 column.append(value if isinstance(value, int) and abs(value) < _MOST else math.nan)
 
@@ -363,7 +365,8 @@ class EventSorter:
 
 
 def _samples() -> tuple[array[Any], ...]:
-    return array("q"), *(array("d") for _ in MEMORY)
+    """Times, what is told of each, and on which thread."""
+    return array("q"), *(array("d") for _ in MEMORY), array("q")
 
 
 def arguments(written: Sequence[bytes | Mapping[str, Any] | None]) -> Sequence[Mapping[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from typing import Final
 from llmtop import ids
 from llmtop.columns import in_order, indexed, lengths, shifted
 from llmtop.model import Fact, KernelTable, Metric, Series, SpanTable, Track, TrackId, TrackKind
+from llmtop.parsers.allocations import SUFFIXES, Ends, MemoryEvent, allocations, columns_of
 from llmtop.parsers.kineto_spans import WITH_BYTES, EventSorter, SpanRows
 from llmtop.text import base_name
 
@@ -21,6 +22,9 @@ ALLOCATED: Final = Metric("torch.allocated", "bytes", title="allocated by PyTorc
 RESERVED: Final = Metric("torch.reserved", "bytes", title="reserved by PyTorch")
 GROWN: Final = Metric("torch.allocated_since_start", "bytes", title="allocated since the profile began")
 """Of traces before 2022, which tell of each allocation and not of what there was before."""
+_ASKED = ("get memory", "give memory back")
+_FIRST_JOIN = 1 << 61
+"""Above the ids that join calls to what they asked for."""
 _HOST_ALONE = frozenset({"python", "overhead", "sync"})
 """Kinds of spans that say nothing of how long the capture is: they last from before to behind."""
 
@@ -39,6 +43,7 @@ class Tables:
     Attributes:
         zero_ns: When that was, on the clock of the file.
         start_ns, end_ns: Of GPU work, calls, operators and ranges.
+        odd_releases: How many events gave back what was not held.
     """
 
     def __init__(self, events: EventSorter, gpus: Mapping[int, Gpu]) -> None:
@@ -51,8 +56,12 @@ class Tables:
         rows = {kind: of_kind for kind, of_kind in events.rows.items() if len(of_kind.starts)}
         self.zero_ns = min((min(of_kind.starts) for of_kind in rows.values()), default=0)
         self.kernels = NO_KERNELS
+        self.odd_releases = 0
         self.spans = {kind: self._table(events.rows.pop(kind)) for kind in rows}
         lasting = [table for kind, table in self.spans.items() if kind not in _HOST_ALONE] or [*self.spans.values()]
+        memory = {table.kind: table for table in self._allocations()}
+        self.more_spans = {kind: memory.pop(kind) for kind in ("allocator",) if kind in memory}
+        self.spans |= memory
         self.start_ns = min((table.start_ns[0] for table in lasting), default=0)
         self.end_ns = max((max(table.end_ns) for table in lasting), default=0)
         self.series = {(one.track, one.metric.name): one for one in (*self._memory(), *self._counters()) if len(one)}
@@ -122,7 +131,7 @@ class Tables:
 
     def _memory(self) -> Iterator[Series]:
         """What PyTorch's allocators held after each allocation, by device; the one of the CPU reserves nothing."""
-        for (kind, number), (times, allocated, reserved, grown) in self._events.memory.items():
+        for (kind, number), (times, allocated, reserved, grown, *_) in self._events.memory.items():
             track = self._gpu(number) if kind == "gpu" else self._process(number)
             order = sorted(range(len(times)), key=times.__getitem__)
             at = array("q", (times[i] - self.zero_ns for i in order))
@@ -133,6 +142,38 @@ class Tables:
                 columns = [(GROWN, array("d", accumulate(steps)))]
             for metric, values in columns:
                 yield Series(track, metric, SOURCE, at, values, 0, len(at))
+
+    def _allocations(self) -> Iterator[SpanTable]:
+        """What was held, in as far as addresses are told, and when which thread asked for it; nothing of CPUs alone."""
+        rows = sorted(self._asked(), key=lambda row: row[0])
+        if not rows:
+            return
+        times, keys, addresses, sizes, places = map(list, zip(*rows, strict=True))
+        joins = range(_FIRST_JOIN, _FIRST_JOIN + len(rows))
+        events = [
+            MemoryEvent(t_ns, key, address, abs(size), 0, size < 0, join)
+            for t_ns, key, address, size, join in zip(times, keys, addresses, sizes, joins, strict=True)
+        ]
+        yield self._held(events)
+        starts, names = array("q", times), array("q", (size < 0 for size in sizes))
+        tracks, track_id = indexed(array("q", places), self._track)
+        amount = array("d", map(abs, sizes))
+        yield SpanTable("allocator", _ASKED, tracks, names, track_id, starts, starts, array("q", joins), amount)
+
+    def _asked(self) -> Iterator[tuple[int, int, int, int, int]]:
+        """Of each event its time, whose memory it is, its address, its bytes (below 0 given back), and the thread."""
+        for (kind, number), (times, _, _, sizes, addresses, places) in self._events.memory.items():
+            key = number if kind == "gpu" else ~number
+            for t_ns, size, address, place in zip(times, sizes, addresses, places, strict=True):
+                if size and not (math.isnan(size) or math.isnan(address)):
+                    yield t_ns - self.zero_ns, key, int(address), int(size), place
+
+    def _held(self, events: Sequence[MemoryEvent]) -> SpanTable:
+        held, self.odd_releases = allocations(events)
+        start, end, name, key, join, sizes = columns_of(held)
+        names, name_id = indexed(name, lambda key: f"PyTorch's memory{SUFFIXES[Ends(key)]}")
+        tracks, track_id = indexed(key, lambda key: self._gpu(key) if key >= 0 else self._process(~key))
+        return SpanTable("allocation", names, tracks, name_id, track_id, start, end, join, array("d", sizes))
 
     def _counters(self) -> Iterator[Series]:
         """Numbers that the writer drew over time, whatever they count."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from llmtop.columns import in_order
-from llmtop.model import SpanTable, TrackId
+from llmtop.model import Issue, Severity, SpanTable, TrackId
+from llmtop.parsers.allocations import ODD_RELEASES, SUFFIXES, Ends, MemoryEvent, allocations, columns_of
 from llmtop.parsers.nsys_export import (
     Capture,
     Columns,
@@ -100,64 +99,38 @@ def _fault_track(capture: Capture, key: int) -> TrackId:
     return capture.devices.gpu_process_track(key)
 
 
-class MemoryEvent(NamedTuple):
-    """Memory that a process got on a GPU, or gave back."""
-
-    t_ns: int
-    key: int
-    """The process and the GPU, as `Columns.stream` packs them."""
-    address: int
-    bytes: int
-    kind: int
-    is_release: bool
-
-
 _OF_MEMORY = ("start", "globalPid", "deviceId", "address", "bytes", "memoryOperationType")
 
 
 def memory_events(export: Export) -> list[MemoryEvent]:
-    """All allocations and releases, in the order of their times."""
+    """All allocations and releases, in the order of their times; keys are those that `Columns.stream` packs."""
     rows = read_rows(export, MEMORY, _memory_keys)
     starts, _, *columns = rows.columns
     known = (_ALLOCATED, _RELEASED)
     return [
-        MemoryEvent(start, key, address, size, kind, operation == _RELEASED)
-        for start, key, address, size, kind, operation in zip(starts, *columns, strict=True)
+        MemoryEvent(start, key, address, size, kind, operation == _RELEASED, join)
+        for start, key, address, size, kind, operation, join in zip(starts, *columns, strict=True)
         if operation in known and size >= 0
     ]
 
 
 def _memory_keys(of: Columns) -> Sequence[Any]:
     key = (of.integer("deviceId") << 32) | (of.pid << 40) | 0xFFFFFFFF
-    return key, of.integer("address"), of.integer("bytes"), of.integer("memKind"), of.integer("memoryOperationType")
+    told = (of.integer(name) for name in ("address", "bytes", "memKind", "memoryOperationType"))
+    return key, *told, of.join
 
 
 def _allocations(capture: Capture) -> SpanTable:
-    """From getting memory to giving it back, or to the last such event; what was never got was there from the first."""
-    events = memory_events(capture.export)
-    columns = [array("q") for _ in range(6)]
-    held: dict[tuple[int, int], MemoryEvent] = {}
-    for event in events:
-        place = event.key, event.address
-        if not event.is_release:
-            held[place] = event
-            continue
-        since = held.pop(place, None)
-        _add_allocation(columns, since or event._replace(t_ns=events[0].t_ns), event.t_ns)
-    for event in held.values():
-        _add_allocation(columns, event, events[-1].t_ns)
-    return span_table(
-        "allocation",
-        Rows(in_order(columns)),
-        lambda key: MEMORY_KINDS.get(key, "memory"),
-        capture.devices.gpu_process_track,
-        bytes_at=5,
-    )
+    held, odd = allocations(memory_events(capture.export))
+    if odd:
+        capture.issues.append(Issue(Severity.INFO, "nsys-allocation-odd", ODD_RELEASES, odd))
+    gpu = capture.devices.gpu_process_track
+    return span_table("allocation", Rows(columns_of(held)), _allocation_name, gpu, bytes_at=5)
 
 
-def _add_allocation(columns: Sequence[array[int]], since: MemoryEvent, until_ns: int) -> None:
-    for column, value in zip(columns, (since.t_ns, until_ns, since.kind, since.key, -1, since.bytes), strict=True):
-        column.append(value)
+def _allocation_name(key: int) -> str:
+    kind, ends = divmod(key, len(Ends))
+    return MEMORY_KINDS.get(kind, "memory") + SUFFIXES[Ends(ends)]
 
 
 def _region_tables(export: Export) -> dict[str, str]:

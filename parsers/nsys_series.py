@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from llmtop import ids
 from llmtop.columns import alike, in_order
 from llmtop.model import Metric, Series, Track, TrackId, TrackKind
+from llmtop.parsers.allocations import allocations, levels
 from llmtop.parsers.lazy import LazyMapping
 from llmtop.parsers.nsys_export import DAMAGE, Capture, Columns, Export, lost, read_rows
 from llmtop.parsers.nsys_more import MEMORY, MEMORY_KINDS, memory_events
@@ -235,22 +236,9 @@ def _of_kind(kind: object) -> Metric:
 
 def _read_memory(capture: Capture) -> All:
     """Levels after each event; what is released and was never got in the capture was there from its beginning."""
-    events = memory_events(capture.export)
-    levels: dict[tuple[int, int], int] = defaultdict(int)
-    held: set[tuple[int, int]] = set()
-    for event in events:
-        place = event.key, event.address
-        if event.is_release and place not in held:
-            levels[event.key, event.kind] += event.bytes
-        (held.discard if event.is_release else held.add)(place)
-    samples: dict[tuple[int, int], _Samples] = defaultdict(lambda: _Samples(array("q"), array("d")))
-    for event in events:
-        own = event.key, event.kind
-        levels[own] += -event.bytes if event.is_release else event.bytes
-        samples[own].times.append(event.t_ns)
-        samples[own].values.append(float(levels[own]))
     found = {}
-    for (key, kind), of_one in samples.items():
+    for (key, kind), samples in levels(allocations(memory_events(capture.export)).held):
         track, metric = capture.devices.gpu_process_track(key), _of_kind(kind)
-        found[track, metric.name] = _series(track, metric, of_one)
+        columns = _Samples(array("q", (t_ns for t_ns, _ in samples)), array("d", (level for _, level in samples)))
+        found[track, metric.name] = _series(track, metric, columns)
     return found

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmtop import columns, ids
+from llmtop.analysis.pages.cut import only_time
 from llmtop.analysis.timeline.listed import SMALL, Listed, ListedRow, has_listed, listed
 from llmtop.analysis.timeline.listed_table import listed_lines, listed_table, said_of_all
 from llmtop.model import SpanTable, Trace, TrackId, Unknown
@@ -130,6 +131,14 @@ def test_only_what_a_trace_has_is_offered(tmp_path: Path) -> None:
     assert [what for what in Listed if has_listed(launches, what)] == [Listed.API]
     missing = listed(launches, Listed.COPY)
     assert isinstance(missing, Unknown)
+
+
+def test_a_part_of_the_time_has_its_own_calls_alone() -> None:
+    made = trace(calls(("sync", THREAD, 0, 100, -1), ("sync", THREAD, 600, 700, -1)), work((0, 90, 1), (600, 690, 2)))
+    brief = table("brief-call", *(("attribute", THREAD, at, at + 1, -1, NO_BYTES) for at in (10, 20, 650)))
+    part = only_time(replace(made, more_spans={"brief-call": brief}), 500, None)
+    assert isinstance(part, Trace)
+    assert {name: row.times.count for name, row in rows_of(part, Listed.API).items()} == {"sync": 1, "attribute": 1}
 
 
 SPANS = st.lists(

@@ -133,9 +133,9 @@ def test_memory_is_held_from_its_allocation_to_its_release(path: Path) -> None:
     own = ids.gpu_process(ids.gpu(0), PID)
     assert told(trace.spans["allocation"]) == [
         ("device memory", own, 10, 30),
-        ("device memory", own, 10, 40),
-        ("device memory", own, 20, 40),
-        ("pinned memory", own, 25, 40),
+        ("device memory (from before the capture)", own, 10, 40),
+        ("device memory (not given back)", own, 20, 40),
+        ("pinned memory (not given back)", own, 25, 40),
     ]
     assert list(trace.spans["allocation"].amount) == [100, 7, 50, 8]
     assert samples(trace) == {
@@ -143,6 +143,28 @@ def test_memory_is_held_from_its_allocation_to_its_release(path: Path) -> None:
         (own, "cuda.pinned_memory"): [(25, 8)],
     }, "what is given back and was never got was there before"
     assert trace.series[own, "cuda.device_memory"].metric.unit == "bytes"
+
+
+def test_memory_that_is_given_back_twice_is_counted_and_held_by_nobody(path: Path) -> None:
+    memory(path, (10, 1, 100, 2, 0), (20, 1, 100, 2, 1), (30, 1, 100, 2, 1), (40, 1, 60, 2, 0), (50, 1, 8, 2, 0))
+    trace = read(path)
+    assert [(name, start, end) for name, _, start, end in told(trace.spans["allocation"])] == [
+        ("device memory", 10, 20),
+        ("device memory (giving back not recorded)", 40, 50),
+        ("device memory (not given back)", 50, 50),
+    ]
+    (levels,) = samples(trace).values()
+    assert levels == [(10, 100), (20, 0), (40, 60), (50, 8)]
+    assert [(issue.code, issue.count) for issue in trace.issues] == [("nsys-allocation-odd", 1)]
+
+
+def test_an_allocation_is_joined_to_the_call_that_got_it(path: Path) -> None:
+    row = dict.fromkeys(name.partition(":")[0] for name in OLD_MEMORY.split())
+    row |= {"start": 15, "globalPid": PROCESS, "deviceId": 0, "address": 1, "name": ""}
+    row |= {"bytes": 100, "memKind": 2, "memoryOperationType": 0, "correlationId": 1}
+    add_table(path, "CUDA_GPU_MEMORY_USAGE_EVENTS", OLD_MEMORY, tuple(row.values()))
+    trace = read(path)
+    assert list(trace.spans["allocation"].correlation) == list(trace.spans["launch"].correlation) == [(PID << 32) | 1]
 
 
 @pytest.mark.parametrize("long", [1, columns.LONG], ids=["pages", "sqlite"])

@@ -76,6 +76,7 @@ def only_time(trace: Trace, since: int, until: int | None) -> Trace | Unknown:
         end_ns=end,
         origin=replace(trace.origin, facts=facts),
         spans=spans,
+        more_spans={kind: _within(table, start, end) for kind, table in trace.more_spans.items()},
         kernels=_kernels(trace, rows.get("kernel", ()), start, end),
         series={key: one.between(start, end) for key, one in trace.series.items()},
         marks=tuple(mark for mark in trace.marks if start <= mark.t_ns <= end),
@@ -88,6 +89,10 @@ def _rows(spans: SpanTable, start: int, end: int) -> array[int]:
     """The spans with any of this time; of those without length, the ones that are in it."""
     columns = zip(spans.start_ns, spans.end_ns, strict=True)
     return array("q", (i for i, (a, b) in enumerate(columns) if a < end and (b > start or a == b == start)))
+
+
+def _within(spans: SpanTable, start: int, end: int) -> SpanTable:
+    return _cut(spans, _rows(spans, start, end), start, end)
 
 
 def _with_asked(calls: SpanTable, rows: Sequence[int], asked: Collection[int]) -> array[int]:

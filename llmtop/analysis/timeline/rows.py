@@ -30,6 +30,7 @@ _KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "launch": ("launch call", ""),
     "call": ("CUDA call", ""),
     "brief-call": ("brief CUDA call", ""),
+    "allocator": ("allocator", "allocator"),
     "nvtx": ("NVTX range", "NVTX"),
     "mark": ("NVTX mark", "NVTX marks"),
     "operator": ("operator", "operators"),
