@@ -2,11 +2,13 @@
 
 They are what JSON, snapshots and recordings name a track by, so none of them changes its looks: "host", "self",
 "gpu:0", "gpu:0/mig:3", "gpu:0/process:4242", "gpu:0/process:4242/stream:13", "server:8000", "endpoint:8000",
-"process:4242", "thread:4242/4243", "neighbour:4242", "ended:4242/81516".
+"process:4242", "thread:4242/4243", "neighbour:4242", "ended:4242/81516". Where files of several ranks are one trace,
+the numbers of each are told apart by its name: "gpu:rank 3", "gpu:rank 3.1" of several, "process:4242@rank 3".
 """
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Final
 
@@ -74,6 +76,37 @@ def ended(pid: int, start_ticks: int) -> TrackId:
     return TrackId(f"ended:{pid}/{start_ticks}")
 
 
+_RANK = "@"
+_NO_ID = re.compile(r"[/:@.]")
+_PID = re.compile(r"\b(process|thread):(\d+)")
+
+
+def of_rank(track: TrackId, name: str, *, is_only_gpu: bool) -> TrackId:
+    """The same track among those of several ranks.
+
+    >>> of_rank("gpu:0/process:7/stream:13", "rank 3", is_only_gpu=True)
+    'gpu:rank 3/process:7@rank 3/stream:13'
+    >>> of_rank("gpu:1", "rank 3", is_only_gpu=False), of_rank("thread:7/8", "rank 3", is_only_gpu=True)
+    ('gpu:rank 3.1', 'thread:7@rank 3/8')
+
+    Args:
+        track: Of one rank alone.
+        name: What to call the rank.
+        is_only_gpu: Whether it has one GPU, which is then called as it is.
+    """
+    own = _NO_ID.sub("_", name)
+    gpu, is_below, below = track.partition("/")
+    if kind(gpu) is TrackKind.GPU:
+        number = gpu.partition(":")[2]
+        gpu = f"gpu:{own}" if is_only_gpu or not number else f"gpu:{own}.{number}"
+        return TrackId(f"{gpu}{is_below}{_of_process(below, own)}")
+    return TrackId(_of_process(track, own) if _PID.match(track) else f"{track}{_RANK}{own}")
+
+
+def _of_process(text: str, rank: str) -> str:
+    return _PID.sub(lambda found: f"{found[0]}{_RANK}{rank}", text)
+
+
 @lru_cache(maxsize=8192)  # asked for of each thread and series, in each frame
 def kind(track: str) -> TrackKind | None:
     """What a track is of; None for text that is no track's id.
@@ -87,7 +120,7 @@ def kind(track: str) -> TrackKind | None:
         return TrackKind.GPU_PROCESS
     if _INSTANCE in track:
         return TrackKind.GPU_INSTANCE
-    return _KINDS.get(track.partition(":")[0])
+    return _KINDS.get(track.partition(":")[0].partition(_RANK)[0])
 
 
 def is_gpu_process(track: str, gpu: str) -> bool:
@@ -142,7 +175,7 @@ def pid(track: str) -> int:
         kind, _, rest = track.partition(":")
         if kind not in _OF_A_PROCESS:
             raise ValueError(f"{track!r} is of no process")
-    return int(rest.partition("/")[0])
+    return int(rest.partition("/")[0].partition(_RANK)[0])
 
 
 @lru_cache(maxsize=8192)
@@ -161,11 +194,16 @@ def process_of(track: str) -> TrackId:
 
     >>> process_of("thread:4242/4243"), process_of("gpu:0/process:4242/stream:7")
     ('process:4242', 'process:4242')
+    >>> process_of("thread:4242@rank 3/4243")
+    'process:4242@rank 3'
 
     Raises:
         ValueError: The track is of no process.
     """
-    return process(pid(track)) if track else NONE
+    if not track:
+        return NONE
+    rank = track.partition(_RANK)[2].partition("/")[0]
+    return TrackId(f"{process(pid(track))}{_RANK}{rank}") if rank else process(pid(track))
 
 
 def is_first_thread(track: str) -> bool:

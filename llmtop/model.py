@@ -581,6 +581,9 @@ class Origin:
     Attributes:
         kind: "live", "ncu-rep", "nsys-sqlite" ...
         facts: Session facts to show: command, host, GPU, driver ... Secrets are already redacted.
+        utc_ns: When the clock of the trace read 0, in ns since 1970 on the clock of its host; None where nothing tells.
+        rank: Of the process in its group of several that work on one thing, and `ranks` how many these are.
+        host: The machine's name; empty where nothing tells.
     """
 
     kind: str
@@ -588,11 +591,68 @@ class Origin:
     tool_version: str = ""
     gpu: str = ""
     facts: Mapping[str, Fact] = field(default_factory=dict)
+    utc_ns: int | None = None
+    rank: int | None = None
+    ranks: int | None = None
+    host: str = ""
 
     @property
     def is_ncu(self) -> bool:
         """Whether Nsight Compute made it, in whichever of its formats."""
         return self.kind.startswith("ncu")
+
+
+class ClockBasis(StrEnum):
+    """What brought the clock of one rank's file onto that of the first."""
+
+    FIRST = "the first file's own clock"
+    COLLECTIVES = "collectives"
+    """Operations that all ranks end together: as good as these do."""
+    HOST = "one host's clock"
+    """The files are of one machine: as good as the tool writes its start down."""
+    UTC = "clocks of several hosts"
+    """As good as these agree: milliseconds at best."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockFit:
+    """How one clock became another: t + `offset_ns` + `drift` (t - `since_ns`).
+
+    Attributes:
+        drift: By how much more the other one advances, as a share: 1e-6 is one microsecond in each second.
+        residual_ns: The median distance that is left between ends of one collective; None where none was matched.
+        matched: How many were.
+        is_sure: Whether only one way to match them fits.
+    """
+
+    basis: ClockBasis
+    offset_ns: int = 0
+    drift: float = 0.0
+    since_ns: int = 0
+    residual_ns: float | None = None
+    matched: int = 0
+    is_sure: bool = True
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether moments on both can be compared as near as ranks wait for each other."""
+        return self.basis in (ClockBasis.FIRST, ClockBasis.COLLECTIVES)
+
+
+@dataclass(frozen=True, slots=True)
+class RankPart:
+    """One of the files that a trace of several ranks is made of.
+
+    Attributes:
+        name: What to call it: "rank 3"; of a file without a rank, by its name.
+        gpus: Ids of the tracks of its GPUs.
+        clock: How its clock was brought onto the first one's; why it was not.
+    """
+
+    name: str
+    origin: Origin
+    gpus: tuple[TrackId, ...]
+    clock: ClockFit | Unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -698,6 +758,8 @@ class Trace:
     """`stacks` as they stood at earlier moments, oldest first (live only)."""
     sources: Sources = _NO_SOURCES
     """Who reads what (live only)."""
+    parts: tuple[RankPart, ...] = ()
+    """The files that it was made of, where they are several, the one whose clock it has first."""
     _of_kind: dict[TrackKind, tuple[Track, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:

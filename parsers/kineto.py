@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llmtop import remedies, whats
 from llmtop.errors import FileError
+from llmtop.lazy import LazySequence
 from llmtop.model import Fact, Issue, Missing, Origin, Severity, Trace, Unknown
 from llmtop.parsers.allocations import ODD_RELEASES
 from llmtop.parsers.base import Content
@@ -22,7 +23,6 @@ from llmtop.parsers.kineto_json import EventReader
 from llmtop.parsers.kineto_spans import EventSorter
 from llmtop.parsers.kineto_stacks import FOLDED, folded
 from llmtop.parsers.kineto_tables import Gpu, Tables
-from llmtop.parsers.lazy import LazySequence
 from llmtop.parsers.progress import tell
 from llmtop.text import clean
 from llmtop.units import count, duration
@@ -36,6 +36,7 @@ _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*[\"}]|\[\s*[{\]])")
 _FLAGS = ("record_shapes", "with_stack", "profile_memory", "with_flops", "with_modules")
 _VERSION_KEYS = ("torch_version", "pytorch_version", "PT_version", "torch")
 _DEEP = 3
+_MOST_RANKS = 1 << 20
 _EPOCH_NS = 10**18
 """Later than 2001: times of the clock on the wall, not since a machine was started."""
 
@@ -119,13 +120,32 @@ def _gpus(facts: Mapping[str, Any]) -> dict[int, Gpu]:
 
 
 def _origin(path: Path, facts: Mapping[str, Any], events: EventSorter, tables: Tables) -> Origin:
+    rank, ranks = _rank(facts)
     return Origin(
         kind=KinetoParser.name,
         path=str(path),
         tool_version=_torch_version(facts, _DEEP),
         gpu=_gpu_models(facts, tables),
         facts={name: fact for name, fact in _facts(facts, events, tables) if fact},
+        utc_ns=_began(facts, tables.zero_ns),
+        rank=rank,
+        ranks=ranks,
     )
+
+
+def _rank(facts: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """The rank in its group of processes, and how many these are."""
+    group = facts.get("distributedInfo")
+    told = (group.get("rank"), group.get("world_size")) if isinstance(group, dict) else (None, None)
+    rank, ranks = (number if isinstance(number, int) and 0 <= number < _MOST_RANKS else None for number in told)
+    return rank, ranks
+
+
+def _began(facts: Mapping[str, Any], zero_ns: int) -> int | None:
+    """When the first event was, in UTC; None where the file's clock is not that on the wall."""
+    base = facts.get("baseTimeNanoseconds")
+    at_ns = zero_ns + (base if isinstance(base, int) else 0)
+    return at_ns if _EPOCH_NS < at_ns < 4 * _EPOCH_NS else None
 
 
 def _gpu_models(facts: Mapping[str, Any], tables: Tables) -> str:
@@ -149,9 +169,9 @@ def _facts(facts: Mapping[str, Any], events: EventSorter, tables: Tables) -> Ite
     """What is worth showing of the file."""
     group = facts.get("distributedInfo")
     group = group if isinstance(group, dict) else {}
-    if isinstance(rank := group.get("rank"), int):
-        size = group.get("world_size")
-        yield "rank", f"{rank} of {size}" if isinstance(size, int) else str(rank)
+    rank, ranks = _rank(facts)
+    if rank is not None:
+        yield "rank", str(rank) if ranks is None else f"{rank} of {ranks}"
     yield "backend", _plain(group.get("backend"))
     yield "NCCL", _plain(group.get("nccl_version"))
     yield "recorded with", ", ".join(flag for flag in _FLAGS if facts.get(flag) in (1, True))
@@ -189,9 +209,8 @@ def _hip_version(number: object) -> str:
 
 def _moment(facts: Mapping[str, Any], zero_ns: int) -> str:
     """When the first event was, in UTC; empty where the file's clock is not that on the wall."""
-    base = facts.get("baseTimeNanoseconds")
-    at_ns = zero_ns + (base if isinstance(base, int) else 0)
-    if not _EPOCH_NS < at_ns < 4 * _EPOCH_NS:
+    at_ns = _began(facts, zero_ns)
+    if at_ns is None:
         return ""
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at_ns // 1000)
     return f"{moment:%Y-%m-%d %H:%M:%S.%f} UTC"

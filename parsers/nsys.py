@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llmtop import whats
 from llmtop.columns import first_rows, lengths, replaced
 from llmtop.errors import FileError
+from llmtop.lazy import LazyMapping, LazySequence
 from llmtop.model import (
     Fact,
     Issue,
@@ -30,7 +31,6 @@ from llmtop.model import (
 )
 from llmtop.parsers import nsys_directory, nsys_report
 from llmtop.parsers.base import Content
-from llmtop.parsers.lazy import LazyMapping, LazySequence
 from llmtop.parsers.nsys_export import (
     DAMAGE,
     Capture,
@@ -86,6 +86,15 @@ _COPY_KINDS = {
 }
 """ENUM_CUDA_MEMCPY_OPER; A is an array of textures, and migrations are those of unified memory."""
 _GPU_WORK = ("kernel", "memcpy", "memset", "graph")
+_ENVIRONMENT = "ENVIRONMENT_VARIABLE"
+_RANKS = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMIX_RANK", "PMIX_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+"""The variables by which torchrun, MPI and Slurm tell a process its rank, and how many ranks there are."""
 _SHOWN_VARIABLES = ("CUDA_", "NCCL_", "OMP_", "PYTORCH_", "SGLANG_", "TORCH_", "TRTLLM_", "VLLM_")
 """A capture holds the whole environment. Only variables that change how a server runs are kept, and those redacted."""
 
@@ -344,14 +353,33 @@ def _diagnostics(export: Export) -> Iterator[Issue]:
 
 
 def _origin(export: Export, path: Path, devices: Devices) -> Origin:
-    exported = dict(_pairs(export, _EXPORT_FACTS))
+    exported, captured_by = dict(_pairs(export, _EXPORT_FACTS)), list(_pairs(export, ("META_DATA_CAPTURE",)))
+    rank, ranks = _rank(value for name, value in captured_by if name.endswith(_ENVIRONMENT))
+    facts = _facts(export, exported, captured_by)
     return Origin(
         kind=NsysSqliteParser.name,
         path=str(path),
         tool_version=exported.get("EXPORT_PRODUCT_VERSION", ""),
         gpu=_gpu_names(devices.names),
-        facts=_facts(export, exported),
+        facts=facts,
+        utc_ns=_began(export),
+        rank=rank,
+        ranks=ranks,
+        host=str(facts.get("host", "")),
     )
+
+
+def _began(export: Export) -> int | None:
+    """When the capture's clock read 0, in UTC."""
+    began = next((utc for (utc,) in export.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")), None)
+    return began if isinstance(began, int) and began > 0 else None
+
+
+def _rank(assignments: Iterable[str]) -> tuple[int | None, int | None]:
+    """The rank that whatever started the process gave it, and of how many."""
+    pairs = (assignment.replace('"', "").partition("=") for assignment in assignments)
+    numbers = {name: int(value) for name, _, value in pairs if value.isascii() and value.isdigit() and len(value) < 7}
+    return next(((numbers[rank], numbers.get(ranks)) for rank, ranks in _RANKS if rank in numbers), (None, None))
 
 
 def _gpu_names(names: Mapping[object, str]) -> str:
@@ -373,8 +401,7 @@ def _pairs(export: Export, tables: Iterable[str]) -> Iterator[tuple[str, str]]:
             return
 
 
-def _facts(export: Export, exported: Mapping[str, str]) -> dict[str, Fact]:
-    capture = list(_pairs(export, ("META_DATA_CAPTURE",)))
+def _facts(export: Export, exported: Mapping[str, str], capture: Sequence[tuple[str, str]]) -> dict[str, Fact]:
     words = [value for name, value in capture if name.startswith("PROCESS_0:") and _is_command(name)]
     wanted = {
         "schema": exported.get("EXPORT_SCHEMA_VERSION", ""),
@@ -384,7 +411,7 @@ def _facts(export: Export, exported: Mapping[str, str]) -> dict[str, Fact]:
         "delay": next((f"{ms} ms" for name, ms in capture if name == "START_DELAY_MS" and ms.strip("0")), ""),
         "started": next((str(utc) for (utc,) in export.rows("TARGET_INFO_SESSION_START_TIME", "utcTime")), ""),
         "host": next((value for name, value in capture if name == "DEVICE_DISPLAY_NAME"), ""),
-        **_variables(value for name, value in capture if name.endswith("ENVIRONMENT_VARIABLE")),
+        **_variables(value for name, value in capture if name.endswith(_ENVIRONMENT)),
     }
     return {name: value for name, value in wanted.items() if value}
 

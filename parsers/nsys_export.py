@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar
 
 from llmtop import ids
 from llmtop.columns import are_at_most, in_order, indexed, integers, is_long
+from llmtop.lazy import GrowingTracks
 from llmtop.model import Fact, Issue, Severity, SpanTable, Track, TrackId, TrackKind
-from llmtop.parsers.lazy import GrowingTracks
 from llmtop.text import clean
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from llmtop import ids
 from llmtop.columns import alike, in_order
+from llmtop.lazy import LazyMapping
 from llmtop.model import Metric, Series, Track, TrackId, TrackKind
 from llmtop.parsers.allocations import allocations, levels
-from llmtop.parsers.lazy import LazyMapping
 from llmtop.parsers.nsys_export import DAMAGE, Capture, Columns, Export, lost, read_rows
 from llmtop.parsers.nsys_more import MEMORY, MEMORY_KINDS, memory_events
 

@@ -38,6 +38,9 @@ FILES = tuple(
         (ids.thread(4242, 4243), "thread:4242/4243", TrackKind.THREAD),
         (ids.neighbour(7), "neighbour:7", TrackKind.NEIGHBOUR),
         (ids.ended(7, 99), "ended:7/99", TrackKind.ENDED),
+        (ids.of_rank(GPU, "rank 3", is_only_gpu=True), "gpu:rank 3", TrackKind.GPU),
+        (ids.of_rank(ids.process(7), "node.a", is_only_gpu=False), "process:7@node_a", TrackKind.PROCESS),
+        (ids.of_rank(ids.HOST, "rank 3", is_only_gpu=False), "host@rank 3", TrackKind.HOST),
     ],
 )
 def test_an_id_is_the_text_that_json_has_and_tells_its_kind(track: TrackId, text: str, kind: TrackKind) -> None:

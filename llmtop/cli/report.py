@@ -6,7 +6,7 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,17 +18,21 @@ if TYPE_CHECKING:
 FORMATS = ("text", "json", "md", "csv", "html")
 BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation")
 """The values of `By` and `Listed` of the analysis, which is not loaded for them."""
+TOGETHER = "several files are ranks of one run, even if nothing in them says so"
 _FALLBACK_SIZE = (100, 24)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "path",
+        "paths",
         metavar="PATH",
+        nargs="+",
         type=Path,
-        help="a report or a profile: docs/formats.md lists them",
+        help="a report or a profile: docs/formats.md lists them; several timelines, or a folder of them, are the ranks "
+        "of one run",
     )
+    parser.add_argument("--together", action="store_true", help=TOGETHER)
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
     parser.add_argument(
         "--range",
@@ -53,12 +57,11 @@ def run(args: argparse.Namespace) -> int:
         UsageError: The output is the input.
     """
     from llmtop.cli.waiting import telling_progress
-    from llmtop.parsers.registry import load
 
-    if args.output is not None and _is_same(args.output, args.path):
+    if args.output is not None and any(_is_same(args.output, path) for path in args.paths):
         raise UsageError(f"{args.output} is the report itself: give another name to -o")
     with telling_progress(sys.stderr):
-        trace = load(args.path)
+        trace = _read(args.paths, is_together=args.together)
     if args.range is not None:
         trace = _in_range(trace, args.range, args.by)
     if args.output is None:
@@ -67,6 +70,21 @@ def run(args: argparse.Namespace) -> int:
     else:
         _write(args.output, report(trace, args.format, each_range=args.each_range, by=args.by))
     return 0
+
+
+def _read(paths: Sequence[Path], *, is_together: bool) -> Trace:
+    """The report, or the ranks of one run as one."""
+    from llmtop.parsers.registry import load
+
+    if len(paths) == 1 and not paths[0].is_dir():
+        return load(paths[0])
+    from llmtop.runs import ApartError, load_together
+
+    try:
+        return load_together(paths, is_forced=is_together)
+    except ApartError as error:
+        again = "" if error.is_final else "; --together takes them as ranks of one run all the same"
+        raise FileError(f"{error}{again}") from error
 
 
 def _in_range(trace: Trace, wanted: str, by: str | None) -> Trace:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.analysis.pages.breakdown import Breakdown, By, Difference, Spread, TimePart, breakdown, shares_of
 from llmtop.analysis.pages.breakdown_table import breakdown_table, spread_of, spread_text, why_slow
+from llmtop.analysis.pages.ranks import rank_lines
 from llmtop.analysis.tables import RowTable, csv_line
 from llmtop.analysis.timeline import listed_table
 from llmtop.analysis.timeline.listed import Listed, listed
@@ -37,8 +38,10 @@ def table_named(by: str) -> Table:
     return Listed(by) if by in tuple(Listed) else By(by)
 
 
-def title_of(by: Table) -> str:
+def title_of(trace: Trace, by: Table) -> str:
     """What stands above the table."""
+    if by is By.RANK and trace.parts:
+        return "Time by rank"
     return listed_table.TITLES[by] if isinstance(by, Listed) else _TITLES[by]
 
 
@@ -68,6 +71,7 @@ def said_of(trace: Trace, by: Table, *, each_range: bool) -> list[str]:
     more = [f"{len(slow) - _SLOW} more are slow"] if len(slow) > _SLOW else []
     return [
         f"found {found.found}",
+        *(rank_lines(trace, found.parts) if by is By.RANK else ()),
         *map(spread_text, found.spreads),
         *(f"{one.name} ({i}): {why_slow(one, spread_of(found, one))}" for i, one in slow[:_SLOW]),
         *more,
@@ -124,7 +128,7 @@ def _row(part: TimePart) -> Json:
 
 def _plain(part: TimePart) -> dict[str, Json]:
     """What is the same in JSON and CSV."""
-    account = part.account
+    account, met = part.account, part.met
     return {
         "name": part.name,
         "owner": part.owner,
@@ -139,6 +143,11 @@ def _plain(part: TimePart) -> dict[str, Json]:
         "communication_ns": account.communication_ns,
         "exposed_ns": account.exposed_ns,
         "alone_ns": part.alone_ns,
+        "computing_ns": None if met is None else met.computing_ns,
+        "waiting_ns": None if met is None else met.waiting_ns,
+        "waited_for_ns": None if met is None else met.waited_for_ns,
+        "collectives": None if met is None else met.operations,
+        "last": None if met is None else met.last,
         "slow": part.is_slow,
     }
 

@@ -418,7 +418,7 @@ def _spans(trace: Trace, *, each: bool) -> Iterator[str]:
 
 
 def _by(trace: Trace, by: Table, *, each_range: bool) -> Iterator[str]:
-    yield f"<section><h2>{escape(title_of(by))}</h2>\n"
+    yield f"<section><h2>{escape(title_of(trace, by))}</h2>\n"
     for said in said_of(trace, by, each_range=each_range):
         yield f"<p class='why'>{escape(said)}</p>\n"
     table = part_table(trace, by, each_range=each_range)

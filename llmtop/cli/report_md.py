@@ -107,7 +107,7 @@ def _kernels(trace: Trace) -> Iterator[str]:
 
 
 def _by(trace: Trace, by: Table, *, each_range: bool) -> Iterator[str]:
-    yield f"## {title_of(by)}"
+    yield f"## {title_of(trace, by)}"
     yield ""
     table = part_table(trace, by, each_range=each_range)
     if not isinstance(table, Unknown):

@@ -233,7 +233,7 @@ def _table(table: KernelRows, count: int, width: int) -> Iterator[str]:
 
 
 def _by(trace: Trace, by: Table, style: TextStyle) -> Iterator[str]:
-    yield from _heading(title_of(by), style)
+    yield from _heading(title_of(trace, by), style)
     table = part_table(trace, by, each_range=style.each_range)
     if not isinstance(table, Unknown):
         rows = part_texts(table, _PARTS)

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import ids
+from llmtop.analysis.kernels.collective_clock import clock_groups
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.units import count, duration, percent
 
@@ -62,7 +63,8 @@ def communication(trace: Trace) -> tuple[Communication, ...]:
     computed: dict[TrackId, list[int]] = defaultdict(list)
     for i, (name, track) in enumerate(zip(spans.name_id, spans.track_id, strict=True)):
         (sent if is_sent[name] else computed)[gpus[track]].append(i)
-    met = _met(spans, sent)
+    alike = [{gpu: rows for gpu, rows in sent.items() if gpu in group} for group in clock_groups(trace, sent)]
+    met = [one for group in alike for one in _met(spans, group)]
     return tuple(_of_gpu(spans, gpu, sent[gpu], computed[gpu], met) for gpu in sorted(sent, key=lambda g: (len(g), g)))
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from llmtop import ids, whats
 from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.pages.accounts import TimeAccount, account_of, gpu_times, stream_times
+from llmtop.analysis.pages.ranks import RankMeeting, meetings
 from llmtop.analysis.pages.step_phases import step_phases
 from llmtop.analysis.timeline.account import idle_account, idle_pieces
 from llmtop.analysis.timeline.capture import why_no_work
@@ -75,6 +76,7 @@ class TimePart:
         longest_ns: The longest stretch.
         phase: Of steps.
         alone_ns: Of a stream, the time in which no other stream of its GPU is at work.
+        met: Of a GPU that communicates, how it comes to operations in which several meet.
         is_slow: Whether a step is an outlier among those of its phase; `more` is what it has more of than the median
             one, the largest first.
     """
@@ -88,6 +90,7 @@ class TimePart:
     account: TimeAccount
     phase: StepPhase | Unknown | None = None
     alone_ns: int | None = None
+    met: RankMeeting | None = None
     is_slow: bool = False
     more: tuple[Difference, ...] = ()
 
@@ -147,7 +150,7 @@ def breakdown(trace: Trace, by: By, *, each: bool = False) -> Breakdown | Unknow
         case By.STREAM:
             return Breakdown(by, "by stream: its time is that of its own work", tuple(_streams(trace)))
         case By.RANK:
-            return Breakdown(by, "by GPU: its time is all of the capture", tuple(_ranks(trace)))
+            return Breakdown(by, f"by {_RANKS if trace.parts else _GPUS}", tuple(_ranks(trace)))
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------
@@ -266,13 +269,18 @@ def _by_range(trace: Trace, *, each: bool) -> Breakdown | Unknown:
     return Breakdown(By.NVTX, found, tuple(sorted(parts, key=lambda one: (-one.account.wall_ns, one.name))))
 
 
+_GPUS = "GPU: its time is all of the capture"
+_RANKS = "rank: its time is that from the first event of any file to the last of any"
+
+
 def _ranks(trace: Trace) -> Iterator[TimePart]:
     """All of the capture for each GPU."""
     for gpu in idle_account(trace).gpus:
         begun = begun_on(trace, gpu.gpu).within(gpu.start_ns, gpu.end_ns + 1)
         window = TimeWindow(gpu.gpu, gpu.gpu, (gpu.gpu,), gpu.start_ns, gpu.end_ns, gpu.start_ns, gpu.end_ns, *begun)
         part = _part(trace, gpu_title(gpu.gpu), [window])
-        yield replace(part, owner=", ".join(_processes(trace, gpu.gpu)), cpu_ns=None)
+        owner = ", ".join(name.removeprefix(f"{part.name}: ") for name in _processes(trace, gpu.gpu))
+        yield replace(part, owner=owner, cpu_ns=None, met=meetings(trace).get(gpu.gpu))
 
 
 def _processes(trace: Trace, gpu: TrackId) -> list[str]:

@@ -147,12 +147,41 @@ _EXPOSED = _PartColumn(
 _ALONE = _PartColumn(
     Column("alone", "alone", "ns", 8, 4, "while no other stream of its GPU is at work"), lambda part, *_: part.alone_ns
 )
+_WAITS = _PartColumn(
+    Column("waits", "waits", "ns", 8, 4, "in collectives, before the last one has come"),
+    lambda part, *_: None if part.met is None else part.met.waiting_ns,
+)
+_WAITED_FOR = _PartColumn(
+    Column("waited_for", "waited for", "ns", 10, 3, "what the others waited while it was the last to come"),
+    lambda part, *_: None if part.met is None else part.met.waited_for_ns,
+)
+_LAST = _PartColumn(
+    Column("last", "last", "1", 6, 6, "collectives to which it came last"),
+    lambda part, *_: None if part.met is None else part.met.last,
+)
+_COMPUTES = _PartColumn(
+    Column("computes", "computes", "ns", 8, 5, "with a kernel running that does not communicate"),
+    lambda part, *_: None if part.met is None else part.met.computing_ns,
+)
 _WORK = (_KERNELS, _LAUNCHES, _COPIED, _SENT, _EXPOSED)
 _COLUMNS: dict[By, Sequence[_PartColumn]] = {
     By.STEP: (_NUMBER, _NAME, _SLOW, _OWNER, _PHASE, _START, _WALL, _OVER, _BUSY, _BUSY_SHARE, _IDLE, _MOSTLY, *_WORK),
     By.NVTX: (_NAME, _TIMES, _OWNER, _WALL, _MEAN, _LONGEST, _CPU, _BUSY, _BUSY_SHARE, _IDLE, _MOSTLY, *_WORK),
     By.STREAM: (_NAME, _OWNER, _START, _WALL, _BUSY, _BUSY_SHARE, _ALONE, *_WORK),
-    By.RANK: (_NAME, _OWNER, _WALL, _BUSY, _BUSY_SHARE, _IDLE, _MOSTLY, *_WORK),
+    By.RANK: (
+        _NAME,
+        _OWNER,
+        _WALL,
+        _BUSY,
+        _BUSY_SHARE,
+        _IDLE,
+        _MOSTLY,
+        _COMPUTES,
+        _WAITS,
+        _WAITED_FOR,
+        _LAST,
+        *_WORK,
+    ),
 }
 
 
@@ -193,6 +222,10 @@ def account_lines(part: TimePart) -> Iterator[str]:
     if account.families:
         yield f"  at work: {', '.join(f'{family} {duration(ns)}' for family, ns in account.families)}"
     yield from _work_lines(account)
+    if part.met is not None and part.met.operations:
+        met = part.met
+        yield f"  in {count(met.operations)} collectives it waited {duration(met.waiting_ns)} for others"
+        yield f"  it was the last at {count(met.last)}, for which the others waited {duration(met.waited_for_ns)}"
 
 
 def _work_lines(account: TimeAccount) -> Iterator[str]:

@@ -14,7 +14,7 @@ from llmtop.analysis.kernels.counters import LAUNCH, OCCUPANCY
 from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.table import dimensions, has_counters
 from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, findings, heavy
-from llmtop.model import Finding, KernelTable, Trace
+from llmtop.model import Finding, KernelTable, Trace, TrackId
 from llmtop.units import duration
 
 id = "idle-sms"
@@ -72,9 +72,17 @@ def _claim(judged: JudgedKernel) -> Claim | None:
 
 def _sms(judged: JudgedKernel) -> int:
     """How many the file says that its GPU has; 0 where it does not."""
-    track = judged.trace.tracks.get(ids.gpu(judged.kernels.table.device[judged.launch]))
+    track = judged.trace.tracks.get(_gpu(judged))
     sms = None if track is None else track.facts.get("sm_count")
     return sms if isinstance(sms, int) else 0
+
+
+def _gpu(judged: JudgedKernel) -> TrackId:
+    """The GPU that it ran on; where files of several ranks are one trace, only its span tells."""
+    spans = judged.trace.spans.get("kernel") if judged.trace.parts else None
+    if spans is None:
+        return ids.gpu(judged.kernels.table.device[judged.launch])
+    return ids.gpu_of(spans.tracks[spans.track_id[judged.launch]])
 
 
 def _is_alone(judged: JudgedKernel) -> bool:

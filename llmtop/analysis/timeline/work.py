@@ -104,10 +104,14 @@ def _process(track: TrackId) -> str:
 def gpu_title(track: TrackId) -> str:
     """What to call a GPU.
 
-    >>> gpu_title("gpu:0")
-    'GPU 0'
+    >>> gpu_title("gpu:0"), gpu_title("gpu:rank 3"), gpu_title("gpu:rank 3.1")
+    ('GPU 0', 'rank 3', 'rank 3 GPU 1')
     """
-    return f"GPU {ids.gpu_label(track)}"
+    label = ids.gpu_label(track)
+    rank, _, number = label.partition(".")
+    if not rank or rank.partition("/")[0].isdecimal():
+        return f"GPU {label}"
+    return f"{rank} GPU {number}" if number else rank
 
 
 def gpu_titles(tracks: Iterable[TrackId]) -> str:
@@ -115,17 +119,31 @@ def gpu_titles(tracks: Iterable[TrackId]) -> str:
 
     >>> gpu_titles(["gpu:0"]), gpu_titles(["gpu:3", "gpu:0", "gpu:1", "gpu:2", "gpu:7"])
     ('GPU 0', 'GPUs 0-3, 7')
+    >>> gpu_titles(["gpu:rank 3", "gpu:rank 4", "gpu:rank 5"]), gpu_titles(["gpu:node-a.0", "gpu:node-b.0"])
+    ('ranks 3-5', 'node-a GPU 0, node-b GPU 0')
     """
     ordered = sorted(tracks, key=lambda gpu: (len(gpu), gpu))
-    if len(ordered) == 1:
-        return gpu_title(ordered[0])
+    titles = [gpu_title(gpu) for gpu in ordered]
+    what = next((what for what in ("GPU ", "rank ") if all(_is_number(title, what) for title in titles)), "")
+    if len(ordered) == 1 or not what:
+        return ", ".join(titles)
+    return f"{what.strip()}s {_runs([title.removeprefix(what) for title in titles])}"
+
+
+def _is_number(title: str, what: str) -> bool:
+    """Whether it is numbered alone; GPUs of a MIG slice are too."""
+    return title.startswith(what) and (what == "GPU " or title.removeprefix(what).isdecimal())
+
+
+def _runs(labels: Iterable[str]) -> str:
+    """Numbers in short: "0-3, 7"."""
     runs: list[list[str]] = []
-    for name in map(ids.gpu_label, ordered):
+    for name in labels:
         if runs and name.isdecimal() and runs[-1][-1].isdecimal() and int(name) == int(runs[-1][-1]) + 1:
             runs[-1].append(name)
         else:
             runs.append([name])
-    return "GPUs " + ", ".join(", ".join(run) if len(run) < 3 else f"{run[0]}-{run[-1]}" for run in runs)
+    return ", ".join(", ".join(run) if len(run) < 3 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _columns_by_gpu(spans: SpanTable) -> Iterable[tuple[TrackId, list[array[int]]]]:

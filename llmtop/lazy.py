@@ -1,4 +1,4 @@
-"""Parts of a trace that are read from their file when they are first asked for."""
+"""Parts of a trace that are read or made when they are first asked for."""
 
 from __future__ import annotations
 
@@ -32,6 +32,13 @@ class LazyMapping(Mapping[_K, _V]):
                     self._read[key] = self._readers[key]()
                     del self._readers[key]
         return self._read[key]
+
+    def take(self, key: _K) -> _V:
+        """The value, which is forgotten here: whoever takes it keeps it alone. To ask for it again raises KeyError."""
+        with self._lock:
+            value = self[key]
+            self._read.pop(key, None)
+        return value
 
     def __contains__(self, key: object) -> bool:
         return key in self._keys

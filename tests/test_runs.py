@@ -1,0 +1,292 @@
+"""Files of several ranks opened as one run: on one clock, with who waits for whom, or said to be apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import jsonschema
+import pytest
+
+from llmtop import ids
+from llmtop.analysis.kernels.communication import communication
+from llmtop.analysis.pages.breakdown import Breakdown, By, breakdown
+from llmtop.cli import main
+from llmtop.cli.report import report
+from llmtop.model import ClockBasis, ClockFit, Trace
+from llmtop.parsers.registry import load
+from llmtop.runs import ApartError, files_of, load_together
+from tests.cli.test_report_by import SCHEMA
+from tests.nsys_capture import MS, US
+from tests.rank_files import NCCL, PlantedClock, RankRun, kineto_file, nsys_file
+
+Writer: TypeAlias = Callable[..., Path]
+CLOCKS = (
+    PlantedClock(),
+    PlantedClock(3_000_000_017, 20e-6, 2 * MS),
+    PlantedClock(-1_000_000_000, -15e-6, -3 * MS),
+    PlantedClock(500),
+)
+"""Seconds apart, with drift, and times of day that are wrong by milliseconds."""
+NEAR_NS = 2_500
+"""How near two clocks come by collectives that ranks leave within 1.5 µs, in files with whole nanoseconds."""
+
+
+WRITERS: tuple[Writer, ...] = (nsys_file, kineto_file)
+
+
+@pytest.fixture(params=WRITERS, ids=["nsys", "kineto"])
+def write(request: pytest.FixtureRequest) -> Writer:
+    writer: Writer = request.param
+    return writer
+
+
+def written(folder: Path, write: Writer, run: RankRun, clocks: Sequence[PlantedClock] = CLOCKS) -> Path:
+    folder.mkdir(exist_ok=True)
+    for rank, clock in enumerate(clocks):
+        write(folder, run, rank, clock)
+    return folder
+
+
+@pytest.fixture
+def run() -> RankRun:
+    return RankRun.of(4, 60, slow=2)
+
+
+def fit_of(trace: Trace, rank: int) -> ClockFit:
+    clock = trace.parts[rank].clock
+    assert isinstance(clock, ClockFit)
+    return clock
+
+
+def test_all_moments_are_those_of_the_true_clock(tmp_path: Path, write: Writer, run: RankRun) -> None:
+    trace = load_together([written(tmp_path, write, run)])
+    kernels = trace.spans["kernel"]
+    zero = kernels.start_ns[0] - run.kernels[0][0][1]
+    for rank in range(4):
+        own = [
+            (kernels.start_ns[i] - zero, kernels.end_ns[i] - zero)
+            for i, track in enumerate(kernels.track_id)
+            if ids.gpu_of(kernels.tracks[track]) == f"gpu:rank {rank}"
+        ]
+        true = [(start, end) for _, start, end in run.kernels[rank]]
+        assert len(own) == len(true)
+        far = [abs(a - b) for shown, told in zip(own, true, strict=True) for a, b in zip(shown, told, strict=True)]
+        assert max(far) < NEAR_NS
+
+
+def test_offset_drift_and_what_is_left_are_told(tmp_path: Path, write: Writer, run: RankRun) -> None:
+    trace = load_together([written(tmp_path, write, run)])
+    fits = [fit_of(trace, rank) for rank in range(4)]
+    assert [fit.basis for fit in fits] == [ClockBasis.FIRST, *[ClockBasis.COLLECTIVES] * 3]
+    assert all(fit.matched == 60 and fit.is_sure for fit in fits[1:])
+    assert [round(1e6 * fit.drift) for fit in fits] == pytest.approx([0, -20, 15, 0], abs=3)
+    assert all(fit.residual_ns is not None and 50 < fit.residual_ns < 1000 for fit in fits[1:])
+
+
+def test_who_waits_for_whom_is_that_of_the_true_clock(tmp_path: Path, write: Writer, run: RankRun) -> None:
+    found = breakdown(load_together([written(tmp_path, write, run)]), By.RANK)
+    assert isinstance(found, Breakdown)
+    assert [part.name for part in found.parts] == [f"rank {i}" for i in range(4)]
+    for rank, part in enumerate(found.parts):
+        assert part.met is not None
+        assert part.met.operations == 60
+        assert part.met.last == run.last(rank)
+        assert part.met.waiting_ns == pytest.approx(run.waits(rank), abs=60 * NEAR_NS)
+        assert part.met.waited_for_ns == pytest.approx(run.waited_for(rank), abs=180 * NEAR_NS)
+        assert part.met.computing_ns == pytest.approx(run.computes(rank), rel=5e-6)
+        assert sum(ns for _, ns in part.account.idle) == part.account.gpu_ns - part.account.busy_ns
+
+
+def test_nothing_of_two_ranks_is_taken_for_the_same(tmp_path: Path, write: Writer, run: RankRun) -> None:
+    """All have the same PID, threads, GPU, stream and correlation ids."""
+    trace = load_together([written(tmp_path, write, run)])
+    spans = trace.spans
+    launches, kernels = spans["launch"], spans["kernel"]
+    assert len(set(kernels.correlation)) == len(kernels) == 480
+    thread_by_join = {join: launches.tracks[t] for join, t in zip(launches.correlation, launches.track_id, strict=True)}
+    for join, track in zip(kernels.correlation, kernels.track_id, strict=True):
+        stream = kernels.tracks[track]
+        assert ids.process_of(thread_by_join[join]) == ids.process_of(stream)
+        assert {stream, thread_by_join[join], ids.process_of(stream)} <= trace.tracks.keys()
+    assert trace.kernels is not None
+    assert len(trace.kernels) == 480
+    assert [trace.kernels.name(i) for i in range(480)] == [kernels.names[n] for n in kernels.name_id]
+    assert len(set(trace.kernels.device)) == 4
+
+
+def test_files_that_begin_at_different_collectives_are_laid_beside_each_other(tmp_path: Path, write: Writer) -> None:
+    run = RankRun.of(2, 60, slow=1)
+    late = RankRun.of(2, 60, slow=1)
+    late.kernels[1] = late.kernels[1][14:]
+    write(tmp_path, run, 0, PlantedClock())
+    write(tmp_path, late, 1, PlantedClock(777_000))
+    fit = fit_of(load_together([tmp_path]), 1)
+    assert (fit.matched, fit.is_sure) == (53, True)
+
+
+def test_steps_that_are_all_alike_are_matched_by_the_time_of_day(tmp_path: Path) -> None:
+    run = RankRun([[MS] * 40, [2 * MS] * 40], leaves_ns=1)
+    late = RankRun([[MS] * 40, [2 * MS] * 40], leaves_ns=1)
+    late.kernels[1] = late.kernels[1][10:]
+    nsys_file(tmp_path, run, 0, PlantedClock())
+    nsys_file(tmp_path, late, 1, PlantedClock(5 * MS, utc_error_ns=100 * US))
+    fit = fit_of(load_together([tmp_path]), 1)
+    assert fit.offset_ns == pytest.approx(5 * MS, abs=10)
+    assert (fit.matched, fit.is_sure) == (35, False)
+
+
+def test_without_collectives_nothing_is_compared(tmp_path: Path, write: Writer) -> None:
+    run = RankRun.of(2, 20, slow=1)
+    for rank in range(2):
+        run.kernels[rank] = [one for one in run.kernels[rank] if one[0] != NCCL]
+    trace = load_together([written(tmp_path, write, run, CLOCKS[:2])])
+    assert fit_of(trace, 1).basis is ClockBasis.UTC
+    assert communication(trace) == ()
+    said = " ".join("".join(report(trace, "text", by="rank")).split())
+    assert "by the clocks of several hosts" in said
+    assert "who waits for whom is not told" in said
+
+
+def test_collectives_of_other_groups_are_not_compared(tmp_path: Path) -> None:
+    """Ranks that never meet: each group of its own has its own steps."""
+    nsys_file(tmp_path, RankRun.of(2, 40, slow=0, seed=1), 0, PlantedClock())
+    nsys_file(tmp_path, RankRun.of(2, 40, slow=0, seed=2), 1, PlantedClock())
+    trace = load_together([tmp_path])
+    assert fit_of(trace, 1).basis is ClockBasis.UTC
+    assert [one.matched for one in communication(trace)] == [0, 0]
+
+
+def test_a_missing_and_a_damaged_rank_are_told_and_cost_only_themselves(
+    tmp_path: Path, write: Writer, run: RankRun
+) -> None:
+    folder = written(tmp_path, write, run)
+    first, second, *_ = sorted(folder.iterdir())
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:99])
+    trace = load_together([folder])
+    assert [part.name for part in trace.parts] == ["rank 2", "rank 3"]
+    said = {issue.code: issue.message for issue in trace.issues}
+    assert "no file is of rank 0 and 1" in said["rank-absent"]
+    assert second.name in said["rank-unread"]
+
+
+def test_a_file_that_is_cut_is_matched_by_what_is_left(tmp_path: Path, run: RankRun) -> None:
+    folder = written(tmp_path, kineto_file, run)
+    cut = folder / "trace-1.pt.trace.json"
+    data = cut.read_bytes()
+    begins = data.index(b'"traceEvents"')
+    cut.write_bytes(data[: begins + (len(data) - begins) // 2])
+    fit = fit_of(load_together([folder]), 1)
+    assert fit.basis is ClockBasis.COLLECTIVES
+    assert 20 < fit.matched < 40
+
+
+# -- one run or several -----------------------------------------------------------------------------------------------
+
+
+def test_two_files_of_one_rank_are_apart(tmp_path: Path, write: Writer, run: RankRun) -> None:
+    write(tmp_path, run, 1, CLOCKS[0], name=f"a{suffix(write)}")
+    write(tmp_path, run, 1, CLOCKS[0], name=f"b{suffix(write)}")
+    with pytest.raises(ApartError, match="both are of rank 1"):
+        load_together([tmp_path])
+    forced = load_together([tmp_path], is_forced=True)
+    assert [part.name for part in forced.parts] == ["a", "b"]
+
+
+def suffix(write: Writer) -> str:
+    return ".sqlite" if write is nsys_file else ".json"
+
+
+def test_runs_of_other_sizes_and_of_other_days_are_apart(tmp_path: Path, write: Writer, run: RankRun) -> None:
+    write(tmp_path, run, 0, PlantedClock())
+    other = write(tmp_path, run, 1, PlantedClock(), size=8)
+    with pytest.raises(ApartError, match="runs of 4 and 8 ranks"):
+        load_together([tmp_path])
+    other.unlink()
+    write(tmp_path, run, 1, PlantedClock(utc_error_ns=86_400_000_000_000))
+    with pytest.raises(ApartError, match="begins 23 h after the others ended"):
+        load_together([tmp_path])
+
+
+def test_ranks_that_no_file_tells_are_those_of_its_name(tmp_path: Path, run: RankRun) -> None:
+    for rank, clock in enumerate(CLOCKS):
+        kineto_file(tmp_path, run, rank, clock, name=f"1763-TP-{rank}.trace.json", told=False)
+    assert [part.name for part in load_together([tmp_path]).parts] == [f"rank {i}" for i in range(4)]
+
+
+def test_files_without_ranks_are_one_run_by_their_collectives(tmp_path: Path, run: RankRun) -> None:
+    for rank, name in enumerate("abcd"):
+        kineto_file(tmp_path, run, rank, CLOCKS[rank], name=f"host-{name}.json", told=False)
+    assert [part.name for part in load_together([tmp_path]).parts] == [f"host-{name}" for name in "abcd"]
+    kineto_file(tmp_path, RankRun.of(2, 40, slow=0, seed=5), 0, CLOCKS[0], name="stranger.json", told=False)
+    with pytest.raises(ApartError, match=r"nothing says that stranger\.json is of one run"):
+        load_together([tmp_path])
+
+
+def test_reports_of_two_tools_are_never_one(tmp_path: Path, run: RankRun) -> None:
+    nsys_file(tmp_path, run, 0, CLOCKS[0])
+    kineto_file(tmp_path, run, 1, CLOCKS[1])
+    with pytest.raises(ApartError, match="several tools") as refused:
+        load_together([tmp_path], is_forced=True)
+    assert refused.value.is_final
+
+
+def test_of_a_report_and_its_export_one_is_read(tmp_path: Path) -> None:
+    for name in ("a.sqlite", "a.nsys-rep", "b.nsys-rep", "notes.txt", ".hidden.json", "c.json.gz"):
+        (tmp_path / name).write_bytes(b"x")
+    assert [path.name for path in files_of([tmp_path])] == ["a.sqlite", "b.nsys-rep", "c.json.gz"]
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_the_table_of_ranks_stands_in_every_format(tmp_path: Path, run: RankRun, kind: str) -> None:
+    trace = load_together([written(tmp_path, nsys_file, run)])
+    said = "".join(report(trace, kind, by="rank")).replace("\\", "")
+    assert "Time by rank" in said
+    for part in (
+        "rank 2, last at 60 of 60 collectives",
+        "imbalance of computing: largest / mean 1.33",
+        "clock of rank 1",
+    ):
+        assert part in " ".join(said.split())
+
+
+def test_the_document_of_a_run_follows_the_schema(
+    tmp_path: Path, write: Writer, run: RankRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = written(tmp_path, write, run)
+    assert main(["report", *map(str, sorted(folder.iterdir())), "--by", "rank", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, SCHEMA)
+    assert [(row["name"], row["last"]) for row in found["by"]["rows"]] == [
+        ("rank 0", 0), ("rank 1", 0), ("rank 2", 60), ("rank 3", 0),
+    ]  # fmt: skip
+
+
+def test_reports_apart_are_refused_with_the_way_to_go_on(
+    tmp_path: Path, run: RankRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = nsys_file(tmp_path, run, 1, CLOCKS[0], name="a.sqlite")
+    two = nsys_file(tmp_path, run, 1, CLOCKS[0], name="b.sqlite")
+    assert main(["report", str(one), str(two)]) == 1
+    assert "--together takes them as ranks of one run" in capsys.readouterr().err
+    assert main(["report", "--together", str(one), str(two)]) == 0
+
+
+def test_a_part_of_the_time_keeps_the_ranks(tmp_path: Path, run: RankRun, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = written(tmp_path, nsys_file, run)
+    assert main(["report", str(folder), "--by", "rank", "--range", "10ms:40ms"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "rank 2, last at" in said
+
+
+def test_a_folder_with_one_file_is_that_file(tmp_path: Path, run: RankRun) -> None:
+    only = nsys_file(tmp_path, run, 0, CLOCKS[0])
+    trace = load_together([tmp_path])
+    assert trace.parts == ()
+    assert len(trace.spans["kernel"]) == len(load(only).spans["kernel"])
