@@ -235,7 +235,8 @@ async def test_a_fault_in_the_help_or_in_what_keys_may_do_costs_the_key(
 def files() -> tuple[Trace, ...]:
     """Files that have something for all views between them."""
     numbers = replace(probed(live_trace(Scene(), 20)), origin=Origin("made-up"), stacks=())
-    return load(LADDER), load(SAMPLES[-1]), load(FOLDED), numbers
+    machine = replace(live_trace(Scene(gpus=2), 20), origin=Origin("recording"))
+    return load(LADDER), load(SAMPLES[-1]), load(FOLDED), numbers, machine
 
 
 @pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.title)
@@ -244,8 +245,9 @@ async def test_what_raises_in_a_recorded_view_costs_that_view(
 ) -> None:
     trace = next(trace for trace in files()[kind.title == "Idle" :] if kind.why_not(trace) is None)
     tabs = list(by_digit(views_of(trace)))
-    is_drawn = not kind.has_rows() or not issubclass(kind, Pane)
-    used = {"__init__", "view", "rows", "details", *(["draw", "show"] if is_drawn else [])}
+    is_drawn = not kind.has_rows() or not issubclass(kind, Pane) or kind is gpu.GpuPane
+    used = {"__init__", "view", "details", *(["draw", "show"] if is_drawn else [])}
+    used |= {"rows"} if kind is not gpu.GpuPane else set()
     for method in ("__init__", *methods_of(kind)):
         app = ExploreApp([read(trace)])
         with ExitStack() as fault:

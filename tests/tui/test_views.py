@@ -8,6 +8,7 @@ from llmtop import ids
 from llmtop.analysis.threads.shares import why_no_threads
 from llmtop.model import Origin, Stack, Trace, Unknown
 from llmtop.parsers.registry import load
+from llmtop.tui.panes.gpu import GpuPane
 from llmtop.tui.panes.live import LIVE_VIEWS
 from llmtop.tui.panes.recorded import VIEWS, views_of
 from llmtop.tui.panes.roofline import RooflinePane
@@ -98,6 +99,31 @@ async def test_a_file_of_threads_alone_opens_on_them() -> None:
         assert "Stacks: this file has no stacks" in " ".join(app.screen_text().split())
     assert why_no_threads(replace(trace, series={})) == Unknown("of its threads this trace tells no time on a CPU")
     assert ThreadsPane not in views_of(replace(trace, series={}))
+
+
+async def test_gpus_of_a_recording_are_drawn_as_they_last_were_and_sorted_and_not_pinned() -> None:
+    trace = replace(live_trace(Scene(gpus=2), 90), origin=Origin("recording"))
+    app = ExploreApp([read(trace)])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("shift+tab")
+        await settle(pilot)
+        text = app.screen_text()
+        assert "[GPU]" in text
+        assert "2 x H100 80GB HBM3  GPM" in text
+        assert text.count("GiB  EngineCore") == 2
+        assert "pin" not in {one.binding.description for one in app.screen.active_bindings.values()}
+        before = [line.split()[0] for line in body_of(text)[1:3]]
+        await pilot.press("R")
+        await settle(pilot)
+        assert [line.split()[0] for line in body_of(app.screen_text())[1:3]] == before[::-1]
+
+
+def test_a_capture_and_a_recording_without_a_gpu_say_why_they_have_no_gpu_view() -> None:
+    assert str(GpuPane.why_not(report())).endswith("(llmtop record keeps them)")
+    without = replace(live_trace(Scene(gpus=0), 2), origin=Origin("recording"))
+    assert GpuPane.why_not(without) is not None
+    assert GpuPane not in views_of(without)
 
 
 async def test_series_of_a_server_are_the_table_that_a_file_has() -> None:

@@ -10,6 +10,8 @@ from textual.content import Content
 
 from llmtop.analysis.gpus.models import short_gpu_name
 from llmtop.analysis.pages.gpus import GpuRow, GpusView, gpu_processes_table, gpus_view
+from llmtop.analysis.rules.scope import is_live
+from llmtop.analysis.series.readings import gpu_tracks, why_kind_missing
 from llmtop.model import TrackKind, Unknown
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.table import SORT_KEYS
@@ -25,10 +27,19 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 
+_OF_TIMELINES = Unknown(
+    "a tool's capture has no readings of the GPU's memory, power and clocks", "llmtop record keeps them"
+)
+
+
 class GpuPane(Pane[GpusView]):
-    """Activity, memory, power, clocks and processes; of several GPUs one is selected and one may be pinned."""
+    """Activity, memory, power, clocks and processes; of several GPUs one is selected and one may be pinned.
+
+    Of a recording it is that of its last moment. Metrics that Nsight Systems samples are the timeline's and Series'.
+    """
 
     title = "GPU"
+    is_of_reports = False
     place = Place(
         3,
         "right",
@@ -38,6 +49,7 @@ class GpuPane(Pane[GpusView]):
         no_rows=Unknown("no process holds memory on a GPU, or the driver does not tell: see d"),
     )
     ages_of = TrackKind.GPU
+    of_live = frozenset({"pin"})
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "select", show=False, tooltip="Select a GPU"),
         Binding("down,j", "move(1)", "select", show=False, tooltip="Select a GPU"),
@@ -48,6 +60,12 @@ class GpuPane(Pane[GpusView]):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.selection = Selection()
+
+    @classmethod
+    def why_not(cls, trace: Trace) -> Unknown | None:
+        if not is_live(trace):
+            return _OF_TIMELINES
+        return None if gpu_tracks(trace) else why_kind_missing(trace, TrackKind.GPU)
 
     def rows(self, view: GpusView, trace: Trace) -> TableView:
         return gpu_processes_table(view.rows)

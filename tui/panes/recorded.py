@@ -21,6 +21,7 @@ MODULES = (
     "threads",
     "syscalls",
     "series",
+    "gpu",
     "findings",
     "session",
     "idle",

@@ -110,9 +110,10 @@ class ReportView(Vertical, FaultBorder):
 
 
 def _in_full(view: View[Any], digit: int) -> View[Any]:
-    """As it is shown of a file, which has all of the screen: one that opens into rows is these."""
+    """As it is shown of a file, which has all of the screen: rows that it opens into, unless it stays above them."""
     view.number = digit
-    return ListPane().open(view) if view.has_rows() and isinstance(view, Pane) else view
+    is_drawn = not view.has_rows() or (view.place is not None and view.place.keeps_pane)
+    return view if is_drawn or not isinstance(view, Pane) else ListPane().open(view)
 
 
 def _give(view: View[Any], trace: Trace) -> None:
