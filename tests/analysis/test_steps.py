@@ -22,6 +22,7 @@ from llmtop.analysis.pages.step_phases import NO_ATTENTION, NOT_TOLD
 from llmtop.analysis.timeline import bulk
 from llmtop.analysis.timeline.account import idle_account, idle_pieces
 from llmtop.analysis.timeline.causes import Cause
+from llmtop.analysis.timeline.ranges import windows_by_name
 from llmtop.analysis.timeline.steps import StepPhase, Steps, find_steps
 from llmtop.model import Trace, Unknown
 from llmtop.parsers.registry import load
@@ -265,6 +266,30 @@ def test_threads_of_one_process_that_mark_their_own_steps_have_their_own_work(tm
         (f"of {TID}", 2): 6,
         ("of 555", 3): 6,
     }
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus", "kernels"),
+    [
+        ([(PID, TID, 0), (PID, 555, 1), (PID + 1, 900, 1)], ["gpu:0"], 1),  # its own, and others ask for more
+        ([(PID, 555, 1), (PID, 556, 0), (PID + 1, 900, 0)], ["gpu:0", "gpu:1"], 2),  # those of all that work for it
+        ([(PID, 557, 1), (PID + 1, 900, 0)], ["gpu:1"], 0),  # of its process, by one that marks ranges of its own
+        ([(PID + 1, 900, 0), (PID + 1, 901, 1)], ["gpu:0", "gpu:1"], 0),  # nothing tells
+    ],
+)
+def test_whose_gpus_a_range_is_on(
+    tmp_path: Path, asked: list[tuple[int, int, int]], gpus: list[str], kernels: int
+) -> None:
+    made = Capture()
+    for pid, tid, gpu in asked:
+        launch(made, MS, GEMM, gpu=gpu, pid=pid, tid=tid)
+    made.nvtx("range", MS, MS + 20 * US)
+    made.nvtx("another", MS, MS + 20 * US, tid=557)
+    trace = made.trace(tmp_path)
+    (window,) = windows_by_name(trace)["range"]
+    assert (sorted(window.gpus), window.kernels, window.launches) == (gpus, kernels, sum(
+        pid == PID and tid != 557 for pid, tid, _ in asked
+    ))  # fmt: skip
 
 
 def test_a_range_within_another_of_its_name_counts_once(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,22 @@ def test_a_program_that_says_no_version(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\nexit 1\n")
     assert runner.version(str(program)) is None
     assert runner.version(str(tmp_path / "nothing")) is None
+
+
+@pytest.mark.parametrize(("answers_s", "found"), [(9.9, (0, 20)), (10.5, None)])
+def test_a_program_has_ten_seconds_to_say_its_version(
+    monkeypatch: pytest.MonkeyPatch, answers_s: float, found: tuple[int, int] | None
+) -> None:
+    """On a machine that loads a model it is not read from the disk at once; one that hangs holds up all that waits."""
+
+    def run(argv: list[str], *, timeout: float, **options: Any) -> subprocess.CompletedProcess[str]:
+        assert argv == ["/usr/bin/bpftrace", "--version"]
+        if answers_s > timeout:
+            raise subprocess.TimeoutExpired(argv, timeout)
+        return subprocess.CompletedProcess(argv, 0, "bpftrace v0.20.2\n", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert runner.version("/usr/bin/bpftrace") == found
 
 
 def test_names_are_not_taken_from_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
