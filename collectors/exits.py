@@ -99,7 +99,7 @@ class _Watched:
     pidfd: int | None
     memory_events: Path | None
     oom_kills: int
-    since_ns: int = 0
+    since_ns: int
     """Earlier signals were sent to another process of its PID."""
     zombie_status: int | None = None
 
@@ -152,7 +152,7 @@ class Exits:
             self._times.watch(pidfd)
         events = cgroups.memory_events_of(pid)
         kills = 0 if events is None else cgroups.oom_kills(events) or 0
-        self._watched[pid] = _Watched(pidfd, events, kills, since_ns=time.monotonic_ns())
+        self._watched[pid] = _Watched(pidfd, events, kills, time.monotonic_ns())
 
     def forget(self, pid: int) -> None:
         """Follow it no longer."""
@@ -243,7 +243,7 @@ def how_it_ended(pid: int, log: KernelLog | None = None) -> str:
     """
     exits = Exits(log or KernelLog(open_from_start))
     exits.log.open()
-    exits._watched[pid] = _Watched(None, None, 0)
+    exits._watched[pid] = _Watched(None, None, 0, time.monotonic_ns())
     try:
         exits.note_zombie(pid)
         while exits.read_log():

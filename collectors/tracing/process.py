@@ -27,7 +27,7 @@ def program_of(module: str, folder: Path) -> tuple[str, ...]:
 _PIPE_BYTES = 1 << 20
 """Room for several reports with stacks, so that the helper never waits for us; the most an ordinary user may ask."""
 _LAST_WORDS = 400
-_FAULTS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
+_FAULTS = {-fault for fault in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)}
 _STOP_S = 2.0
 _REAP_S = 0.5
 """Between the end of its output and the end of a process."""
@@ -82,7 +82,7 @@ class HelperProcess(Child):
     @property
     def has_crashed(self) -> bool:
         """Whether a fault in native code ended it, bcc's compiler in the first place: it would come again."""
-        return -(self.process.returncode or 0) in _FAULTS
+        return self.process.returncode in _FAULTS
 
     def kill(self) -> None:
         """End it at once, without asking. Through sudo it is not ours to kill: it ends when it reads its input."""

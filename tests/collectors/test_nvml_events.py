@@ -160,9 +160,15 @@ def test_only_new_messages_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with path.open("ab") as file:
         file.write(b"6,2,2,-;new\n key=value\n")
     assert log.messages() == ["new"]
+    assert str(path) in opened_files()
     log.close()
     log.close()
     assert log.messages() == []
+    assert str(path) not in opened_files()
+
+
+def opened_files() -> set[str]:
+    return {os.readlink(one.path) for one in os.scandir("/proc/self/fd") if os.path.lexists(one.path)}
 
 
 def test_a_log_that_cannot_be_read_says_why(

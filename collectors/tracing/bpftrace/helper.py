@@ -86,7 +86,8 @@ class BpftraceHelper:
         self._samples = self._lost = 0
         self._last_hits: dict[str, int] = {}
         self._last_switches = _context_switches()
-        self._last_ns = 0
+        self._last_ns: int
+        """When the last look was; of a new run, when its probes were attached."""
         self._looks_taken = 0
         self._look_for_libraries()
         self._plan = self._next_plan()

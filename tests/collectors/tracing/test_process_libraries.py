@@ -14,6 +14,7 @@ from llmtop.collectors.tracing.bcc.helper.sampling import Sampling
 from llmtop.collectors.tracing.helper import system
 from llmtop.collectors.tracing.helper.budget import Account
 from llmtop.collectors.tracing.helper.functions import kind_of
+from tests.collectors.tracing.recorded_maps import RecordedModule
 
 PID, TID, OTHER = 100, 101, 102
 S, MS = 1_000_000_000, 1_000_000
@@ -233,6 +234,22 @@ def test_a_duplicate_is_told_from_all_calls_that_were_compared() -> None:
     assert one.new_duplicates({LAUNCH: 60, "cudaLaunchKernel": 60}) == [one.functions["cudaLaunchKernel"]]
     one.functions["cudaLaunchKernel"].is_duplicate = True
     assert one.new_duplicates({LAUNCH: 60}) == []
+
+
+def test_each_round_has_a_number_of_its_own_and_those_that_are_open_odd_ones() -> None:
+    """By it the programs tell a launch of this round from one that was under way before: after 2^32 they are used up."""
+    module = RecordedModule()
+    maps = library_maps.LibraryMaps(module.module)
+    rounds = []
+    for is_open in (False, True, True, False, False, True):
+        maps.set_round(is_open=is_open)
+        rounds += module["attachments"].rows[0,]
+    assert rounds == [2, 3, 5, 6, 8, 9]
+    for last, after in ((2**32 - 1, [0, 1]), (2**32 - 2, [0, 2**32 - 1])):
+        for is_open in (False, True):
+            module["attachments"].put((0,), (last,))
+            maps.set_round(is_open=is_open)
+            assert module["attachments"].rows[0,] == (after[is_open],)
 
 
 def test_a_wait_under_way_counts_up_to_now(monkeypatch: pytest.MonkeyPatch) -> None:

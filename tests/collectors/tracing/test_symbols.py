@@ -28,6 +28,7 @@ class _Bpf:
         self.asked: list[int] = []
 
     def _sym_cache(self, tgid: int) -> _Bpf:
+        assert tgid == PID
         return self
 
     def resolve(self, address: int, demangle: bool) -> tuple[bytes | None, int, None]:

@@ -20,7 +20,7 @@ class RunTime:
     def __init__(self, programs: Collection[int]) -> None:
         self._programs = programs
         self._clock: int | None = None
-        self._before_ns = 0
+        self._before_ns: int
 
     def start(self) -> None:
         """From now on; where the kernel does not let us (CAP_SYS_ADMIN), nothing is timed."""
