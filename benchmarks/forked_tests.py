@@ -6,6 +6,7 @@ when they were loaded stays as it was: who survives here is to be tried in a pro
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import gc
@@ -20,6 +21,8 @@ from collections.abc import Iterator, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+_KEPT = (FunctionType, functools._lru_cache_wrapper, ModuleType, type)
+"""What stays itself in a module; of functions the code is another one."""
 NO_ANSWER = "no answer"
 """What stands in place of a test's name where the fork crashed or took too long."""
 
@@ -77,20 +80,30 @@ class ForkServer:
                 function.__code__ = code
         for module in list(sys.modules.values()):
             if os.path.realpath(getattr(module, "__file__", None) or "") == file:
-                _put_constants(module, whole)
+                _put_constants(module, text)
         for cache in self._caches:
             cache.cache_clear()
 
 
-def _put_constants(module: ModuleType, code: CodeType) -> None:
-    """Give a module the constants and default arguments of a code, and its constants to those that imported them."""
-    made = {name: value for name, value in vars(module).items() if name.startswith("__")}
-    exec(code, made)
+class _WithoutClasses(ast.NodeTransformer):
+    """Of a module: constants are of the classes that are there, by which tests and others know them."""
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
+        return ast.copy_location(ast.Pass(), node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+        return node
+
+
+def _put_constants(module: ModuleType, text: str) -> None:
+    """Give a module the constants and default arguments of a text, and its constants to those that imported them."""
+    made = {name: value for name, value in vars(module).items() if name.startswith("__") or isinstance(value, type)}
+    exec(compile(_WithoutClasses().visit(ast.parse(text)), module.__file__ or "", "exec"), made)
     for name, value in made.items():
         before = vars(module).get(name)
         if isinstance(value, FunctionType) and isinstance(before, FunctionType):
             before.__defaults__, before.__kwdefaults__ = value.__defaults__, value.__kwdefaults__
-        elif not name.startswith("__") and not isinstance(value, FunctionType | ModuleType | type):
+        elif not name.startswith("__") and not isinstance(value, _KEPT):
             for user in list(sys.modules.values()):
                 if name in vars(user) and vars(user)[name] is before:
                     setattr(user, name, value)

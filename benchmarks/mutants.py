@@ -129,7 +129,8 @@ class ForkedTests:
         self._tree = tree
         self._channel, theirs = socket.socketpair()
         self._answers = self._channel.makefile("r")
-        self._unfit: set[str] = set()
+        self.unfit: set[str] = set()
+        """Tests that fail in forks whatever stands in the file."""
         self._killers: defaultdict[str, set[str]] = defaultdict(set)
         with theirs:
             self._program = subprocess.Popen(
@@ -146,7 +147,7 @@ class ForkedTests:
         """Whether a test fails on a mutant that does not fail on what it was made of, or none comes to its end."""
         timeout_s, killers = FORKED_S + SLOWER * seconds, self._killers[mutant.path]
         while True:
-            chosen = sorted((name for name in names if name not in self._unfit), key=lambda name: name not in killers)
+            chosen = sorted((name for name in names if name not in self.unfit), key=lambda name: name not in killers)
             with changed(self._tree, mutant):
                 failed = self._first_to_fail(mutant.path, mutant.text, chosen, timeout_s)
             if failed in ("", NO_ANSWER) or failed in killers:
@@ -155,7 +156,7 @@ class ForkedTests:
             if not self._first_to_fail(mutant.path, whole, [failed], timeout_s):
                 killers.add(failed)
                 return True
-            self._unfit.add(failed)
+            self.unfit.add(failed)
 
     def _first_to_fail(self, path: str, text: str, names: Sequence[str], timeout_s: float) -> str:
         asked = json.dumps([os.path.realpath(self._tree / path), text, names, timeout_s])
@@ -227,18 +228,21 @@ class Tree:
         """What becomes of a mutant: killed, or why not.
 
         A fixture or a cache may have run its function in another test than the one that looks at the outcome: what
-        survives the tests that ran it is tried on all others of their files. What is in no function may have been
-        made use of while other modules were loaded: then they are run in a process of their own too.
+        survives the tests that ran it is tried on all others of their files. Tests that cannot be run in forks are
+        run in a process of their own; and all of them where what is in no function may have been made use of while
+        other modules were loaded.
         """
         first = self.tests_of(mutant)
         files = {name.split("::")[0] for name in first}
         others = self._quickest({name for name in self.tests if name.split("::")[0] in files} - set(first))
         if self._forked and any(self._forked.notice(mutant, names, self._seconds(names)) for names in (first, others)):
             return "killed"
-        if self._forked is None or not functions((self.folder / mutant.path).read_text()).get(mutant.line):
-            with changed(self.folder, mutant):
-                if not all(self._passes(names) for names in (first, others) if names):
-                    return "killed"
+        is_inside = functions((self.folder / mutant.path).read_text()).get(mutant.line)
+        left = self._forked.unfit if self._forked and is_inside else {*first, *others}
+        with changed(self.folder, mutant):
+            chosen = ([name for name in names if name in left] for names in (first, others))
+            if not all(self._passes(names) for names in chosen if names):
+                return "killed"
         return "survived" if first else "no test"
 
     def _passes(self, names: Sequence[str]) -> bool:

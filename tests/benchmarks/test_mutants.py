@@ -104,6 +104,53 @@ def test_in_forks_functions_and_constants_are_changed_as_well(small_tree: Tree) 
     assert parser.read_text().startswith("MOST = 3")
 
 
+KINDS = """from functools import lru_cache
+
+
+class Kind:
+    def __init__(self, most):
+        self.most = most
+
+
+KIND = Kind(3)
+
+
+@lru_cache
+def kind(of):
+    return KIND, of + 1
+"""
+TEST_OF_KINDS = """from parsers.x import Kind, kind
+
+
+def test_kind():
+    found, of = kind(1)
+    assert isinstance(found, Kind)
+    assert (found.most, of) == (3, 2)
+"""
+
+
+def test_in_forks_classes_stay_those_that_tests_know(small_tree: Tree) -> None:
+    """Or every test that asks for the class of something would fail there anyhow, and kill nobody."""
+    pytest.importorskip("coverage", reason="coverage is not installed: it is in the group dev")
+    (small_tree.folder / "parsers/x.py").write_text(KINDS)
+    (small_tree.folder / "tests/parsers/test_x.py").write_text(TEST_OF_KINDS)
+    name = "tests/parsers/test_x.py::test_kind"
+    small_tree.tests = {name: {"seconds": 0.0, "runs": ["parsers/x.py:.kind"]}}
+    with small_tree.forking(["parsers"]) as forked:
+        noticed = {
+            one.becomes for one in drawn(small_tree.folder, "parsers/x.py", 99, 1) if forked.notice(one, [name], 1.0)
+        }
+        assert forked.unfit == set()
+    assert noticed == {
+        "pass",
+        "KIND = Kind(4)",
+        "KIND = Kind(2)",
+        "return KIND, of + 2",
+        "return KIND, of + 0",
+        "return KIND, (of - 1)",
+    }
+
+
 def test_a_limit_is_held_by_the_tests_of_who_imports_it(small_tree: Tree) -> None:
     pytest.importorskip("coverage", reason="coverage is not installed: it is in the group dev")
     """Be it a module that does, whose functions they run, or they themselves."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +20,6 @@ from tests.fake_nvml.build import NOT_SUPPORTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from llmtop.collectors.nvml.collector import NvmlCollector
     from llmtop.model import Mark
@@ -168,7 +168,7 @@ def test_only_new_messages_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def opened_files() -> set[str]:
-    return {os.readlink(one.path) for one in os.scandir("/proc/self/fd") if os.path.lexists(one.path)}
+    return {str(one.readlink()) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()}
 
 
 def test_a_log_that_cannot_be_read_says_why(

@@ -244,7 +244,7 @@ def _repeated(trace: Trace) -> Steps | None:
     if not found:
         return None
     every = sorted((one for steps in found for one in steps.windows), key=lambda one: (one.start_ns, one.end_ns))
-    return Steps(tuple(every), found[0].found, min(steps.sureness or 0.0 for steps in found))
+    return Steps(tuple(every), found[0].found, min(one.sureness for one in found if one.sureness is not None))
 
 
 def _busiest(spans: SpanTable) -> Iterator[tuple[TrackId, array[int]]]:
