@@ -23,12 +23,15 @@ from llmtop.analysis.kernels.fusion import fusion_chains
 from llmtop.analysis.kernels.lacking import lacking
 from llmtop.analysis.kernels.nvtx_ranges import in_range, only_range, range_shares
 from llmtop.analysis.kernels.table import Grouping, kernel_table, kernels_of, roofline_view, stall_bars, stall_tree
+from llmtop.analysis.pages.breakdown import Breakdown, By, breakdown
+from llmtop.analysis.pages.breakdown_table import breakdown_table
 from llmtop.analysis.pages.correlate import correlations
 from llmtop.analysis.pages.events import events, events_table
 from llmtop.analysis.pages.gpus import gpu_processes_table, gpu_rows, gpus_view
 from llmtop.analysis.pages.header import header
 from llmtop.analysis.pages.lanes import lanes_view
 from llmtop.analysis.pages.report import entries, kernel_time, summary
+from llmtop.analysis.pages.series import SeriesTable, series_table
 from llmtop.analysis.roofline.efficiency import efficiency_view
 from llmtop.analysis.roofline.live import live_view, mean_point
 from llmtop.analysis.roofline.server import server_roofline
@@ -52,12 +55,16 @@ from llmtop.analysis.threads.syscalls import SyscallsView, syscalls_table, sysca
 from llmtop.analysis.threads.table import threads_table
 from llmtop.analysis.timeline.capture import capture_length
 from llmtop.analysis.timeline.idle_view import idle_view, picture
+from llmtop.analysis.timeline.listed import Listed, listed
+from llmtop.analysis.timeline.listed_table import listed_table
 from llmtop.analysis.timeline.span_rows import span_rows
 from llmtop.analysis.views import TableView
 from llmtop.model import NS_PER_S, Trace, TrackKind, Unknown
 from llmtop.parsers.registry import load
+from tests.analysis.test_steps import GEMM, NCCL, launch, server
 from tests.analysis.verdict_scenes import SITUATIONS
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, live_trace, probed
+from tests.nsys_capture import MS, PID, TID, US, Capture
 from tests.nsys_scenes import SCENES
 from tests.parsers.sample_reports import SAMPLE_TRACES
 from tests.random_reports import random_capture, random_report
@@ -157,8 +164,22 @@ def _details(trace: Trace, view: ThreadsView | Unknown) -> object:
     return [thread_details(trace, [(row.pid, row.tid)]) for row in view.rows]
 
 
-def test_the_columns_of_tables(snapshot: SnapshotAssertion) -> None:
+def varied(made: Capture, step: int, at: int) -> int:
+    """In each step an all-reduce of two ranks, a copy, an allocation and an OS call; one lasts."""
+    at = launch(made, at, NCCL, 2 * MS if step == 11 else 50 * US, stream=9)
+    launch(made, at - 60 * US, GEMM, gpu=1, pid=PID + 1, tid=TID + 1)
+    launch(made, at - 40 * US, NCCL, gpu=1, stream=9, pid=PID + 1, tid=TID + 1)
+    made.copy(at, at + 20 * US, made.call("cudaMemcpyAsync", at, at + 10 * US))
+    made.call("cudaMalloc", at, at + 30 * US)
+    made.os("read", at, at + 30 * US)
+    return at + 30 * US
+
+
+def test_the_columns_of_tables(snapshot: SnapshotAssertion, tmp_path: Path) -> None:
     """In full only here: every other test tells their names."""
+    timeline = server(varied, lambda step: "prefill" if step < 5 else "decode").trace(tmp_path)
+    parts = {by: breakdown(timeline, by) for by in By}
+    lists = {what: listed(timeline, what) for what in Listed}
     trace, report = LIVE["well known"](), load(SAMPLE_TRACES / "nsys/2025.3.2/llama-prefill-decode.sqlite.xz")
     threads, calls, rows = threads_view(trace), syscalls_view(trace), gpu_rows(trace)
     assert isinstance(threads, ThreadsView)
@@ -170,7 +191,13 @@ def test_the_columns_of_tables(snapshot: SnapshotAssertion) -> None:
         "GPU processes": gpu_processes_table(rows),
         "events": events_table(events(trace), trace.end_ns),
         **{f"kernels by {grouping}": kernel_table(report, grouping) for grouping in Grouping},
+        **{f"parts by {by}": breakdown_table(part) for by, part in parts.items() if isinstance(part, Breakdown)},
+        **{f"{what}": listed_table(rows, what) for what, rows in lists.items() if not isinstance(rows, Unknown)},
     }
+    series = series_table(trace)
+    assert isinstance(series, SeriesTable)
+    tables["series"] = series
+    assert len(tables) == 5 + len(Grouping) + len(By) + len(Listed)
     assert whole(**{name: list(table.columns) for name, table in tables.items()}) == snapshot
 
 

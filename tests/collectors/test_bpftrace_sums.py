@@ -142,11 +142,20 @@ def test_library_calls_are_told_by_thread_up_to_now() -> None:
     library = LibraryCalls()
     launch, sync = NUMBERS["cuLaunchKernel"], NUMBERS["cuStreamSynchronize"]
     maps: dict[str, Any] = {
-        "library": {f"{PID},{launch}": [bucket(4, 9)], f"{PID},{sync}": [bucket(20, 1)], f"{PID},99": [bucket(4, 1)]},
+        "library": {
+            f"{PID},{launch}": [bucket(4, 9)],
+            f"{PID},{sync}": [bucket(20, 1)],
+            f"{PID},{len(NUMBERS)}": [bucket(4, 1)],  # that of no function
+        },
         "library_ns": {f"{PID},{launch}": 900, f"{PID},{sync}": 5000},
         "library_time": {f"{PID},{TID},{launch}": 900, f"{PID},{TID},{sync}": 5000},
         "library_calls": {f"{PID},{TID},{launch}": 9, f"{PID},{TID},{sync}": 1},
-        "entered": {f"{PID},{TID},{sync}": S - 300, f"{PID},{TID},{launch}": 0},
+        "entered": {
+            f"{PID},{TID},{sync}": S - 300,
+            f"{PID},{TID},{launch}": 0,
+            f"{PID},{TID + 1},{launch}": S - 400,
+            f"{PID},{TID + 2},{len(NUMBERS)}": S - 500,
+        },
     }
     told = library.read(Printout(S, maps))
     assert sorted(told["functions"]) == [

@@ -361,6 +361,45 @@ def test_no_perf_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert why.reason == "perf is not installed"
 
 
+NO_PERF = Unknown("perf is not installed", "sudo apt install linux-perf")
+
+
+@pytest.mark.parametrize(
+    ("program", "level", "user", "says"),
+    [
+        (NO_PERF, 2, 0, NO_PERF),
+        (
+            perf_run.PerfProgram("perf", (6, 1)), None, 0,
+            Unknown("this kernel has no perf events", "a kernel with CONFIG_PERF_EVENTS=y is needed"),
+        ),
+        (perf_run.PerfProgram("perf", (6, 1)), 4, 0, "system calls, scheduler and stacks, a tenth of the time"),
+        (
+            perf_run.PerfProgram("perf", (6, 1)), 2, 1000,
+            "on-CPU stacks of your own processes, without the kernel's functions",
+        ),
+        (perf_run.PerfProgram("perf", (6, 1)), 3, 1000, "perf is for root only (perf_event_paranoid 3)"),
+    ],
+)  # fmt: skip
+def test_what_perf_can_look_at_is_told_before_it_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+    program: perf_run.PerfProgram | Unknown,
+    level: int | None,
+    user: int,
+    says: str | Unknown,
+) -> None:
+    monkeypatch.setattr(perf_run, "find", lambda: program)
+    monkeypatch.setattr(perf_run, "paranoia", lambda: level)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    (check,) = perf.checks()
+    assert check.what == "perf looks"
+    if isinstance(says, str) and isinstance(check.state, Unknown):
+        assert check.state.reason == says
+        assert "perf_event_paranoid=2" in check.state.remedy
+    else:
+        assert check.state == says
+    assert (perf.why_not() is None) is (level is not None and program is not NO_PERF)
+
+
 def test_a_wrapper_for_another_kernel_is_passed_by(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder, 0, version_err="WARNING: perf not found for kernel 5.15.0-91")
     for version in ("5.4.0-9", "5.15.0-10"):
