@@ -60,3 +60,15 @@ class FilesError(FileError):
     def __init__(self, messages: Sequence[str]) -> None:
         super().__init__("; ".join(messages))
         self.messages = tuple(messages)
+
+
+class ApartError(FileError):
+    """Files are no ranks of one run: each is a report of its own.
+
+    Attributes:
+        is_final: Whether they cannot be one, whoever says that they are.
+    """
+
+    def __init__(self, message: str, *, is_final: bool = False) -> None:
+        super().__init__(message)
+        self.is_final = is_final

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from llmtop.analysis.kernels.collective_clock import clocks
 from llmtop.analysis.timeline.join import joined
 from llmtop.analysis.timeline.work import gpus_at_work
-from llmtop.errors import FileError
+from llmtop.errors import ApartError, FileError
 from llmtop.model import ClockBasis, ClockFit, Issue, Severity
 from llmtop.parsers.registry import PARSERS, load
 from llmtop.text import clean, listed
@@ -30,18 +30,6 @@ _NAMED = re.compile(r"(?<![a-z])(?:rank|tp|worker)[-_ ]?(\d{1,6})(?!\d)", re.IGN
 _APART_NS = 60_000_000_000
 """Times of day of one moment on hosts whose clocks nobody sets: more than that between two captures makes two runs."""
 _FEW = 4
-
-
-class ApartError(FileError):
-    """Files are no ranks of one run: each is a report of its own.
-
-    Attributes:
-        is_final: Whether they cannot be one, whoever says that they are.
-    """
-
-    def __init__(self, message: str, *, is_final: bool = False) -> None:
-        super().__init__(message)
-        self.is_final = is_final
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
@@ -91,6 +79,58 @@ def _timelines(paths: Iterable[Path]) -> list[Path]:
 _TIMELINE = re.compile(r"\.(?:nsys-rep|qdrep|sqlite|json)(?:\.gz|\.zst|\.xz)?$")
 
 
+class RunFiles:
+    """The files of what may be one run, as they are read one after the other.
+
+    Attributes:
+        path: What to call the whole.
+        is_forced: They are what they are said to be: ranks of one run.
+        is_choosy: What is no timeline of a GPU is left out, as it may lie in the same folder by chance.
+    """
+
+    def __init__(self, path: Path | str, *, is_forced: bool = False, is_choosy: bool = False) -> None:
+        self.path = clean(str(path))
+        self.is_forced = is_forced
+        self.is_choosy = is_choosy
+        self._traces: list[Trace] = []
+        self._unread: list[str] = []
+
+    def add(self, result: Trace | Exception) -> None:
+        """Take what was read of a file, or why it cannot be.
+
+        Raises:
+            ApartError: It is of another run than those before, or no timeline.
+        """
+        if isinstance(result, Exception):
+            self._unread.append(str(result))
+        elif self.is_choosy and not gpus_at_work(result):
+            self._unread.append(f"{result.origin.path} has no timeline of a GPU")
+        else:
+            self._traces.append(_ranked(result))
+        if why := why_never(self._traces):
+            raise ApartError(f"{self.path}: {why}", is_final=True)
+        if not self.is_forced and (why := why_apart(self._traces)):
+            raise ApartError(f"{self.path}: {why}")
+
+    def together(self) -> Trace:
+        """All of them as one trace, which what they hold goes over into; the only one by itself.
+
+        Raises:
+            ApartError: Nothing says that they are of one run.
+            FileError: None of them could be read.
+        """
+        if not self._traces:
+            raise FileError("; ".join(self._unread))
+        issues = [Issue(Severity.WARNING, "rank-unread", f"a file is left out: {said}") for said in self._unread]
+        if len(self._traces) == 1:
+            return replace(self._traces[0], issues=[*issues, *self._traces[0].issues])
+        traces, names = _in_order(self._traces)
+        fits = clocks(traces)
+        if not self.is_forced and (why := _why_strangers(traces, fits)):
+            raise ApartError(f"{self.path}: {why}")
+        return joined(traces, names, fits, self.path, [*issues, *_absent(traces)])
+
+
 def load_together(paths: Sequence[Path], *, is_forced: bool = False, read: Callable[[Path], Trace] = load) -> Trace:
     """One trace of all that is in these paths, read one after the other.
 
@@ -101,60 +141,28 @@ def load_together(paths: Sequence[Path], *, is_forced: bool = False, read: Calla
     files = files_of(paths)
     if len(files) == 1:
         return read(files[0])
-    traces, unread = _readable(files, read)
-    if any(map(is_folder, paths)) and any(map(gpus_at_work, traces)):
-        unread += [f"{trace.origin.path} has no timeline of a GPU" for trace in traces if not gpus_at_work(trace)]
-        traces = [trace for trace in traces if gpus_at_work(trace)]
-    if not traces:
-        raise FileError("; ".join(unread))
-    issues = [Issue(Severity.WARNING, "rank-unread", f"a file is left out: {said}") for said in unread]
-    if len(traces) == 1:
-        return replace(traces[0], issues=[*issues, *traces[0].issues])
-    return together(traces, _name(paths), issues, is_forced=is_forced)
-
-
-def _readable(files: Sequence[Path], read: Callable[[Path], Trace]) -> tuple[list[Trace], list[str]]:
-    traces, unread = [], []
+    whole = paths[0] if len(paths) == 1 else paths[0].parent
+    run = RunFiles(whole, is_forced=is_forced, is_choosy=any(map(is_folder, paths)))
     for file in files:
-        try:
-            traces.append(read(file))
-        except FileError as error:
-            unread.append(str(error))
-    return traces, unread
+        run.add(_read(file, read))
+    return run.together()
 
 
-def _name(paths: Sequence[Path]) -> str:
-    """What to call them all: the folder that they are in."""
-    return clean(str(paths[0] if len(paths) == 1 else paths[0].parent))
+def _read(file: Path, read: Callable[[Path], Trace]) -> Trace | FileError:
+    try:
+        return read(file)
+    except FileError as error:
+        return error
 
 
 # -- whether they are of one run --------------------------------------------------------------------------------------
 
 
-def together(traces: Sequence[Trace], path: str, issues: Sequence[Issue] = (), *, is_forced: bool = False) -> Trace:
-    """The ranks of one run as one trace.
-
-    Args:
-        traces: Of the files; what they hold goes over into the new one.
-        path: What to call the whole.
-        issues: What is known to be wrong with it.
-        is_forced: They are what they are said to be: ranks of one run.
-
-    Raises:
-        ApartError: They are not.
-    """
-    known = [_ranked(trace) for trace in traces]
-    if why := why_never(known):
-        raise ApartError(f"{path}: {why}", is_final=True)
-    if not is_forced and (why := why_apart(known)):
-        raise ApartError(f"{path}: {why}")
-    names = _names(known)
-    order = sorted(range(len(known)), key=lambda i: (known[i].origin.rank is None, known[i].origin.rank or 0, names[i]))
-    ordered, ordered_names = [known[i] for i in order], [names[i] for i in order]
-    fits = clocks(ordered)
-    if not is_forced and (why := _why_strangers(ordered, fits)):
-        raise ApartError(f"{path}: {why}")
-    return joined(ordered, ordered_names, fits, path, [*issues, *_absent(ordered)])
+def _in_order(traces: Sequence[Trace]) -> tuple[list[Trace], list[str]]:
+    """By rank, those without one last; and what to call each."""
+    named = zip(traces, _names(traces), strict=True)
+    ordered = sorted(named, key=lambda one: (one[0].origin.rank is None, one[0].origin.rank or 0, one[1]))
+    return [trace for trace, _ in ordered], [name for _, name in ordered]
 
 
 def _ranked(trace: Trace) -> Trace:

@@ -15,9 +15,10 @@ from llmtop.analysis.kernels.communication import communication
 from llmtop.analysis.pages.breakdown import Breakdown, By, breakdown
 from llmtop.cli import main
 from llmtop.cli.report import report
+from llmtop.errors import ApartError
 from llmtop.model import ClockBasis, ClockFit, Trace
 from llmtop.parsers.registry import load
-from llmtop.runs import ApartError, files_of, load_together
+from llmtop.runs import files_of, load_together
 from tests.cli.test_report_by import SCHEMA
 from tests.nsys_capture import MS, US
 from tests.rank_files import NCCL, PlantedClock, RankRun, kineto_file, nsys_file

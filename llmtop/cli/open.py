@@ -5,10 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from llmtop.cli.report import TOGETHER
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="a report; several become tabs")
+    paths = "a report; several become tabs, but the timelines of one run, and those of a folder, are one"
+    parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help=paths)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--together", action="store_true", help=TOGETHER)
+    how.add_argument("--apart", action="store_true", help="each file is a report of its own, whatever is in it")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -18,4 +24,4 @@ def run(args: argparse.Namespace) -> int:
     refuse_unfit_terminal()
     from llmtop.tui.screens.explore import explore
 
-    return explore(args.paths)
+    return explore(args.paths, True if args.together else False if args.apart else None)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llmtop.errors import FileError, UsageError
+from llmtop.errors import ApartError, FileError, UsageError
 
 if TYPE_CHECKING:
     from llmtop.model import Trace
@@ -78,7 +78,7 @@ def _read(paths: Sequence[Path], *, is_together: bool) -> Trace:
 
     if len(paths) == 1 and not paths[0].is_dir():
         return load(paths[0])
-    from llmtop.runs import ApartError, load_together
+    from llmtop.runs import load_together
 
     try:
         return load_together(paths, is_forced=is_together)

@@ -10,7 +10,9 @@ from textual.binding import Binding, BindingType
 from llmtop.analysis.kernels.absent import not_of_kernels
 from llmtop.analysis.pages.breakdown import Breakdown, By, TimePart, breakdown
 from llmtop.analysis.pages.breakdown_table import account_lines, breakdown_table, spread_of, spread_text, why_slow
+from llmtop.analysis.pages.ranks import rank_summary
 from llmtop.analysis.timeline.capture import why_no_work
+from llmtop.analysis.timeline.clock_words import clock_text
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.report import ListPane
 from llmtop.units import duration, percent
@@ -32,7 +34,7 @@ class StepsPane(ListPane[Breakdown]):
     title = "Steps"
     is_of_reports = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("b", "by", "by", tooltip="By step, by NVTX range, by stream, by GPU"),
+        Binding("b", "by", "by", tooltip="By step, by NVTX range, by stream, by GPU or rank"),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -46,7 +48,8 @@ class StepsPane(ListPane[Breakdown]):
     def action_by(self) -> None:
         """Make rows of the next kind."""
         self.by = _NEXT[self.by]
-        self.table.border_title = _TITLES[self.by]
+        is_run = self.by is By.RANK and self._trace is not None and bool(self._trace.parts)
+        self.table.border_title = "Steps: ranks" if is_run else _TITLES[self.by]
         if self._trace is not None:
             self.show(self._trace)
 
@@ -60,6 +63,8 @@ class StepsPane(ListPane[Breakdown]):
         return breakdown_table(view, trace.start_ns)
 
     def summed(self, view: Breakdown, rows: TableView) -> str:
+        if view.by is By.RANK:
+            return rank_summary(view.parts)
         if view.by is not By.STEP:
             return ""
         slow = sum(one.is_slow for one in view.parts)
@@ -78,6 +83,8 @@ def _details(view: Breakdown, part: TimePart, row: int) -> Iterator[tuple[str, s
     yield from ((text, "text") for text in account_lines(part))
     if part.cpu_ns is not None and part.cpu_ns != part.account.wall_ns:
         yield f"on the CPU the range was open for {duration(part.cpu_ns)}", "dim"
+    if part.clock is not None:
+        yield f"clock: {clock_text(part.clock)}", "dim"
     if isinstance(part.phase, Unknown):
         yield f"prefill or decode: not told: {part.phase}", "dim"
     sure = "" if view.sureness is None else f" (sure to {percent(100 * view.sureness)})"

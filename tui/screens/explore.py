@@ -8,7 +8,7 @@ from concurrent.futures import wait
 from pathlib import Path
 
 from llmtop.errors import FilesError
-from llmtop.tui.loading import Loading, start_loading
+from llmtop.tui.loading import Loading, start_loading, start_loading_run
 
 IMMEDIATE_S = 0.1
 """A report that is read (or refused) within this time never shows as being read."""
@@ -18,14 +18,18 @@ _TURN_S = 0.0005
 waits so long, and Python's 5 ms make seconds of that before the first picture."""
 
 
-def explore(paths: Sequence[Path]) -> int:
+def explore(paths: Sequence[Path], is_one_run: bool | None = None) -> int:
     """Show reports until the user leaves; the exit code. Those that cannot be read are told once the screen is gone.
+
+    Args:
+        paths: Files and folders.
+        is_one_run: Whether the files are ranks of one run; None where their content is to tell.
 
     Raises:
         FilesError: None of them can be read.
     """
     sys.setswitchinterval(_TURN_S)
-    loadings = start_loading(paths)
+    loadings = _started(paths, is_one_run)
     # Imported only now: reading goes on meanwhile, and unpacking does not hold the interpreter's lock.
     from llmtop.tui.app import run_app
     from llmtop.tui.screens.explore_screen import ExploreApp
@@ -39,11 +43,22 @@ def explore(paths: Sequence[Path]) -> int:
     return code
 
 
+def _started(paths: Sequence[Path], is_one_run: bool | None) -> Sequence[Loading]:
+    """What is being read; a single file is, before anything else of llmtop is imported."""
+    if len(paths) == 1 and not paths[0].is_dir():
+        return start_loading(paths)
+    if is_one_run is not False:
+        return start_loading_run(paths, is_forced=is_one_run is True)
+    from llmtop.runs import files_of
+
+    return start_loading(files_of(paths))
+
+
 def _refuse_if_hopeless(loadings: Sequence[Loading]) -> None:
     failures = _failures(loadings)
-    if len(failures) == len(loadings):
+    if len(failures) == sum(loading.is_shown for loading in loadings):
         raise FilesError(failures)
 
 
 def _failures(loadings: Sequence[Loading]) -> list[str]:
-    return [loading.failure for loading in loadings if loading.error is not None]
+    return [loading.failure for loading in loadings if loading.is_shown and loading.error is not None]

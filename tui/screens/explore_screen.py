@@ -11,6 +11,7 @@ from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
 
+from llmtop.errors import ApartError
 from llmtop.model import Trace
 from llmtop.text import clean
 from llmtop.tui.app import LlmtopApp
@@ -153,6 +154,11 @@ class ExploreScreen(FullScreen):
         """Those of the file on the screen with their digits, as their tabs stand."""
         return by_digit(views_of(self.loadings[self.active].trace))
 
+    @property
+    def shown(self) -> list[int]:
+        """The files that have a tab: a run in place of its ranks, or these."""
+        return [i for i, loading in enumerate(self.loadings) if loading.is_shown]
+
     def all_views(self) -> Iterable[type[View[Any]]]:
         """Those that are not made yet too."""
         return self.views
@@ -165,6 +171,7 @@ class ExploreScreen(FullScreen):
         self.loadings = tuple(loadings)
         self.reports = tuple(ReportView(loading) for loading in self.loadings)
         self.active = 0
+        self._is_told = False
         self._typed_ahead: int | None = None
         """The digit that was pressed while the file on the screen was read."""
         self._head = Bar(id="head")
@@ -189,6 +196,7 @@ class ExploreScreen(FullScreen):
             self.post_message(self.Loaded())
 
     def on_explore_screen_loaded(self) -> None:
+        self._tell_apart()
         if all(loading.error is not None for loading in self.loadings):
             self.app.exit(return_code=1)
             return
@@ -199,6 +207,13 @@ class ExploreScreen(FullScreen):
             digit, self._typed_ahead = self._typed_ahead, None
             self.action_digit(digit)
         self._draw_bars()
+
+    def _tell_apart(self) -> None:
+        """Say why timelines are not shown as one, which their reader may have expected."""
+        error = self.loadings[0].error if self.loadings[0].files else None
+        if isinstance(error, ApartError) and not (error.is_final or self._is_told):
+            self._is_told = True
+            self.notify(f"shown apart: {error}; --together takes them as one", markup=False)
 
     def _is_first_good(self) -> bool:
         """Go from a file that could not be read to the first that could."""
@@ -224,11 +239,12 @@ class ExploreScreen(FullScreen):
 
     def _head_items(self) -> list[Item]:
         items = [Item(" llmtop ", "title")]
-        if len(self.loadings) > 1:
-            names = ((clean(loading.path.name), f"screen.file({i})") for i, loading in enumerate(self.loadings))
-            items += tab_items(names, self.active)
+        shown = self.shown
+        if len(shown) > 1:
+            names = ((clean(self.loadings[i].path.name), f"screen.file({i})") for i in shown)
+            items += tab_items(names, shown.index(self.active) if self.active in shown else 0)
         loading = self.loadings[self.active]
-        if len(self.loadings) == 1:
+        if len(shown) == 1:
             items.append(Item(f" {clean(loading.path.name)} ", "value"))
         room = self.size.width - sum(width_of(item.text) for item in items)
         return [*items, *(Item(text, "dim") for text in _fitting(_about(loading), room))]
@@ -283,8 +299,9 @@ class ExploreScreen(FullScreen):
 
     def action_step_file(self, step: int) -> None:
         """Show the file beside this one."""
-        if len(self.reports) > 1:
-            self.action_file((self.active + step) % len(self.reports))
+        shown = self.shown
+        if len(shown) > 1 and self.active in shown:
+            self.action_file(shown[(shown.index(self.active) + step) % len(shown)])
 
     def on_kernel_wanted(self, message: KernelWanted) -> None:
         trace = self.loadings[self.active].trace

@@ -26,7 +26,7 @@ from llmtop.analysis.timeline.work import GPU_WORK, gpu_title
 from llmtop.model import TrackKind, Unknown
 
 if TYPE_CHECKING:
-    from llmtop.model import Trace, TrackId
+    from llmtop.model import ClockFit, Trace, TrackId
 
 
 class By(StrEnum):
@@ -77,6 +77,7 @@ class TimePart:
         phase: Of steps.
         alone_ns: Of a stream, the time in which no other stream of its GPU is at work.
         met: Of a GPU that communicates, how it comes to operations in which several meet.
+        clock: Of a rank whose file is not the first, how its clock was brought onto that one's.
         is_slow: Whether a step is an outlier among those of its phase; `more` is what it has more of than the median
             one, the largest first.
     """
@@ -91,6 +92,7 @@ class TimePart:
     phase: StepPhase | Unknown | None = None
     alone_ns: int | None = None
     met: RankMeeting | None = None
+    clock: ClockFit | Unknown | None = None
     is_slow: bool = False
     more: tuple[Difference, ...] = ()
 
@@ -280,7 +282,8 @@ def _ranks(trace: Trace) -> Iterator[TimePart]:
         window = TimeWindow(gpu.gpu, gpu.gpu, (gpu.gpu,), gpu.start_ns, gpu.end_ns, gpu.start_ns, gpu.end_ns, *begun)
         part = _part(trace, gpu_title(gpu.gpu), [window])
         owner = ", ".join(name.removeprefix(f"{part.name}: ") for name in _processes(trace, gpu.gpu))
-        yield replace(part, owner=owner, cpu_ns=None, met=meetings(trace).get(gpu.gpu))
+        clock = next((one.clock for one in trace.parts[1:] if gpu.gpu in one.gpus), None)
+        yield replace(part, owner=owner, cpu_ns=None, met=meetings(trace).get(gpu.gpu), clock=clock)
 
 
 def _processes(trace: Trace, gpu: TrackId) -> list[str]:

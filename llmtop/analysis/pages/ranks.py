@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.communication import communication
 from llmtop.analysis.timeline.clock_words import clock_text
-from llmtop.analysis.timeline.work import gpu_title
 from llmtop.model import ClockFit, TrackId
 from llmtop.units import count, duration, percent
 
@@ -54,43 +53,53 @@ def meetings(trace: Trace) -> Mapping[TrackId, RankMeeting]:
     }
 
 
-def rank_lines(trace: Trace, parts: tuple[TimePart, ...]) -> Iterator[str]:
+def rank_lines(trace: Trace, parts: Sequence[TimePart]) -> Iterator[str]:
     """What stands with the table of ranks: imbalance, who is waited for, and how moments are compared at all.
 
     Args:
         trace: Any timeline.
         parts: The rows of `Breakdown` by rank.
     """
-    met = meetings(trace)
-    works = {part.name: part.account.busy_ns for part in parts}
-    computes = {gpu_title(gpu): one.computing_ns for gpu, one in met.items()}
-    yield from _imbalance("computing", computes) if computes else _imbalance("at work", works)
-    yield from _waited_for(met)
+    yield from map("imbalance of {}".format, _imbalance(parts))
+    yield from map("waited for: {}".format, _waited_for(parts))
     for part in trace.parts[1:] if len(trace.parts) <= _LISTED else ():
         yield f"clock of {part.name}: {clock_text(part.clock)}"
     if len(trace.parts) > _LISTED:
         yield f"clocks: {_in_short(trace)}"
 
 
-def _imbalance(what: str, times: Mapping[str, int]) -> Iterator[str]:
+def rank_summary(parts: Sequence[TimePart]) -> str:
+    """The two most important of these in a line."""
+    late = max(parts, key=_waited_for_ns)
+    waited = [f"waited for: {late.name}, {duration(ns)}"] if (ns := _waited_for_ns(late)) else []
+    return "; ".join([*(said.rpartition(":")[0] + ")" for said in _imbalance(parts)), *waited])
+
+
+def _waited_for_ns(part: TimePart) -> int:
+    return 0 if part.met is None else part.met.waited_for_ns
+
+
+def _imbalance(parts: Sequence[TimePart]) -> Iterator[str]:
     """How much more the one with most has than the mean: what is left of it the others idle or wait."""
+    computes = {part.name: part.met.computing_ns for part in parts if part.met is not None}
+    times = computes or {part.name: part.account.busy_ns for part in parts}
     mean = sum(times.values()) / max(1, len(times))
     if len(times) > 1 and mean > 0:
         most = max(times, key=times.__getitem__)
-        yield f"imbalance of {what}: largest / mean {times[most] / mean:.2f} ({most}: {duration(times[most])})"
+        what = "computing" if computes else "work"
+        yield f"{what}: largest / mean {times[most] / mean:.2f} ({most}: {duration(times[most])})"
 
 
-def _waited_for(met: Mapping[TrackId, RankMeeting]) -> Iterator[str]:
+def _waited_for(parts: Sequence[TimePart]) -> Iterator[str]:
     """Who lets the others wait."""
-    total = sum(one.waited_for_ns for one in met.values())
-    if not total:
-        return
-    gpu, worst = max(met.items(), key=lambda pair: pair[1].waited_for_ns)
-    share = percent(100 * worst.waited_for_ns / total)
-    yield (
-        f"waited for: {gpu_title(gpu)}, last at {count(worst.last)} of {count(worst.operations)} collectives; the "
-        f"others waited {duration(worst.waited_for_ns)} for it, {share} of all such waiting"
-    )
+    total = sum(map(_waited_for_ns, parts))
+    late = max(parts, key=_waited_for_ns)
+    if late.met is not None and total:
+        share = percent(100 * late.met.waited_for_ns / total)
+        yield (
+            f"{late.name}, last at {count(late.met.last)} of {count(late.met.operations)} collectives; the others "
+            f"waited {duration(late.met.waited_for_ns)} for it, {share} of all such waiting"
+        )
 
 
 def _in_short(trace: Trace) -> str:
