@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from llmtop import procfs
+from llmtop import ids, procfs
 from llmtop import vocabulary as v
 from llmtop.collectors import cgroups, exits
 from llmtop.collectors.exits import Exit, Exits
 from llmtop.collectors.kernel_log import KernelLog
-from llmtop.collectors.proc import ProcCollector
+from llmtop.collectors.proc import RENEW_NS, ProcCollector
 from llmtop.model import Target, TargetProcess, Trace, Track, TrackKind, Unknown
 from llmtop.servers.registry import ENGINES
 from llmtop.vocabulary import ProcessState
@@ -324,3 +324,34 @@ def test_only_so_many_ends_are_remembered(server: tuple[Running, ProcCollector])
 def test_the_ioctl_is_the_kernels() -> None:
     """_IOWR(0xFF, 11, 64 bytes), include/uapi/linux/pidfd.h."""
     assert exits._GET_INFO == 0xC040FF0B
+
+
+WORKERS = Fake("api", ("VLLM::APIServer",), tuple(Fake(f"w{i}", (f"VLLM::Worker_TP{i}",)) for i in range(2)))
+
+
+def test_when_the_part_that_tells_a_groups_quota_ends_another_one_tells_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And what is told of an end is told of its threads."""
+    ahead_ns = 0
+    with tree(WORKERS) as running:
+        root, *workers = running.pids["api"], running.pids["w0"], running.pids["w1"]
+        groups = {pid: cgroups.Group(tmp_path / "workers", "/workers", 2.0) for pid in workers}
+        front = cgroups.Group(tmp_path / "front", "/front", None)
+        monkeypatch.setattr(cgroups, "group_of", lambda pid: groups.get(pid, front))
+        target = Target(root, root, "vllm", "vLLM", tuple(TargetProcess(pid, "", "vllm") for pid in (root, *workers)))
+        with ProcCollector(target, ENGINES, lambda: time.monotonic_ns() + ahead_ns) as collector:
+            first = tellers(collector.poll())
+            assert [pid in workers for pid in first if pid != root] == [True]
+            (teller,) = first.keys() - {root}
+            os.kill(teller, signal.SIGKILL)
+            trace = poll_until(collector, lambda trace: bool(ended(trace)))
+            assert {ids.process(teller), ids.thread(teller, teller)} <= set(trace.gone)
+            ahead_ns += RENEW_NS
+            assert tellers(collector.poll()) == {pid: "/workers" for pid in workers if pid != teller}
+
+
+def tellers(trace: Trace) -> dict[int, object]:
+    """The groups that processes tell of, by PID."""
+    processes = trace.tracks_of(TrackKind.PROCESS)
+    return {ids.pid(one.id): one.facts["cgroup"] for one in processes if "cgroup" in one.facts}
