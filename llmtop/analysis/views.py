@@ -169,12 +169,35 @@ class RooflineView:
         return None if memory is None or compute is None else compute / memory
 
 
+class NodeKind(StrEnum):
+    """What a frame of a merged stack tree stands for."""
+
+    ROOT = "root"
+    PROCESS = "process"
+    THREAD = "thread"
+    RUNNING = "running"
+    """A state, as the next two are."""
+    QUEUED = "queued"
+    WAITING = "waiting"
+    FRAME = "frame"
+    """A function, of which no more is known."""
+    PYTHON = "python"
+    KERNEL = "kernel"
+    """A function of the operating system's kernel; in trees of warp stalls a kernel of the GPU."""
+    REASON = "reason"
+    """What warps wait for."""
+    NARROWER = "narrower"
+    """Those together that are too narrow to be drawn."""
+
+    __hash__ = str.__hash__  # frames are told apart by it, thousands a second
+
+
 @dataclass(frozen=True, slots=True)
 class StackNode:
     """A frame of a merged stack tree: `total` of it and all below, `own` of it alone."""
 
     name: str
-    kind: str
+    kind: NodeKind
     total: float
     own: float
     children: tuple[StackNode, ...] = ()

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmtop.analysis.threads.flame_diff import DiffNode, diff_trees, moved_points
-from llmtop.analysis.views import StackNode
+from llmtop.analysis.views import NodeKind, StackNode
 
 
-def node(name: str, own: float, *children: StackNode, kind: str = "frame") -> StackNode:
+def node(name: str, own: float, *children: StackNode, kind: NodeKind = NodeKind.FRAME) -> StackNode:
     return StackNode(name, kind, own + sum(child.total for child in children), own, children)
 
 
@@ -51,8 +51,8 @@ def test_how_much_of_the_time_moved() -> None:
 
 
 def test_a_crowd_is_the_same_when_one_has_joined_it() -> None:
-    before = node("all", 0, node("http ×3", 5, kind="thread"), node("a ×2", 5))
-    now = node("all", 0, node("http ×4", 5, kind="thread"), node("a", 5))
+    before = node("all", 0, node("http ×3", 5, kind=NodeKind.THREAD), node("a ×2", 5))
+    now = node("all", 0, node("http ×4", 5, kind=NodeKind.THREAD), node("a", 5))
     assert {one.name: one.change for one in diff_trees(before, now).children} == {"a": 50, "a ×2": -50, "http ×4": 0}
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.analysis.views import StackNode, StackTree
+from llmtop.analysis.views import NodeKind, StackNode, StackTree
 from llmtop.model import Unknown
 from llmtop.tui.render.flame import draw_flame, node_at, place_frames, step_aside, step_down
 from llmtop.tui.render.look import ASCII, Look
@@ -16,7 +16,7 @@ PLAIN = Look(ASCII)
 
 
 def node(name: str, total: float, *children: StackNode) -> StackNode:
-    return StackNode(name, "kernel", total, total - sum(child.total for child in children), children)
+    return StackNode(name, NodeKind.KERNEL, total, total - sum(child.total for child in children), children)
 
 
 ROOT = node("all", 100, node("gemm[/b]", 60, node("wait", 45), node("barrier", 15)), node("内核", 30, node("wait", 30)))

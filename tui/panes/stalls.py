@@ -12,7 +12,7 @@ from textual.content import Content
 from llmtop.analysis.kernels.absent import no_kernels, not_of_kernels
 from llmtop.analysis.kernels.stalls import StallBar, stall_tree
 from llmtop.analysis.kernels.table import stall_bars
-from llmtop.analysis.views import StackNode, StackTree
+from llmtop.analysis.views import NodeKind, StackNode, StackTree
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.lines import PagedPane
 from llmtop.tui.panes.report import KernelWanted
@@ -56,9 +56,9 @@ class StallsView:
 
     def role_of(self, node: StackNode) -> str:
         """The role of a frame: a reason has the same one as in the bars."""
-        if node.kind == "reason":
+        if node.kind is NodeKind.REASON:
             return reason_role(node.name)
-        return "accent" if node.kind == "kernel" else "dim"
+        return "accent" if node.kind is NodeKind.KERNEL else "dim"
 
 
 def stalls_view(bars: tuple[StallBar, ...]) -> StallsView:

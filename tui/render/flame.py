@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from llmtop.analysis.views import StackNode, StackTree
+from llmtop.analysis.views import NodeKind, StackNode, StackTree
 from llmtop.tui.render.lines import Part, blank, explain, fill, line, pad, spelled, width_of
 from llmtop.tui.render.look import Look
 from llmtop.units import percent, quantity
@@ -100,7 +100,7 @@ def _children_of(parent: FlameCells) -> Iterator[FlameCells]:
         before = after
     first, last = _cell(parent, before), _cell(parent, before + hidden_total)
     if hidden and last > first:
-        together = StackNode(f"+{len(hidden)} narrower", "narrower", hidden_total, hidden_total)
+        together = StackNode(f"+{len(hidden)} narrower", NodeKind.NARROWER, hidden_total, hidden_total)
         yield FlameCells(parent.path, together, first, last, frozenset(hidden))
 
 

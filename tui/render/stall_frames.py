@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.threads.flame_diff import LEAST_POINTS, DiffNode
 from llmtop.analysis.threads.stall_tree import MergedNode, StallTree
+from llmtop.analysis.views import NodeKind
 from llmtop.tui.render.flame import FrameWords, about_frame
 from llmtop.tui.render.lines import line
 from llmtop.units import percent, quantity
@@ -21,20 +22,20 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 _ROLES = {
-    "root": "dim",
-    "process": "accent",
-    "thread": "series5",
-    "running": "good",
-    "queued": "bad",
-    "waiting": "stall2",
-    "python": "stall7",
-    "frame": "stall3",
-    "kernel": "stall8",
+    NodeKind.ROOT: "dim",
+    NodeKind.PROCESS: "accent",
+    NodeKind.THREAD: "series5",
+    NodeKind.RUNNING: "good",
+    NodeKind.QUEUED: "bad",
+    NodeKind.WAITING: "stall2",
+    NodeKind.PYTHON: "stall7",
+    NodeKind.FRAME: "stall3",
+    NodeKind.KERNEL: "stall8",
 }
 _GROWN = ((5.0, "stall1"), (1.0, "stall2"), (LEAST_POINTS, "stall3"))
 _SHRUNK = ((5.0, "stall6"), (1.0, "stall5"), (LEAST_POINTS, "stall4"))
 """Colours by the size of a change in points, from the largest; the sign on the frame says the same."""
-_NO_SHARE = frozenset({"root", "process", "thread"})
+_NO_SHARE = frozenset({NodeKind.ROOT, NodeKind.PROCESS, NodeKind.THREAD})
 """What stands above states: all threads are observed for equally long, so shares would tell how many are shown."""
 _ALL = 0.999
 
@@ -81,8 +82,8 @@ def _about_time(tree: StackTree, node: StackNode) -> Sequence[Part]:
     if not isinstance(node, MergedNode) or not node.whole:
         return about_frame(tree, node)
     time = f"{quantity(node.total, tree.unit)}  {percent(100 * node.total / node.whole)} of {node.thread}"
-    awake = ", the rest asleep by design" if node.kind == "thread" and node.total < node.whole * _ALL else ""
-    return [(f"{time}{awake}  ", "value"), ("" if node.kind == "thread" else node.name, "text")]
+    awake = ", the rest asleep by design" if node.kind is NodeKind.THREAD and node.total < node.whole * _ALL else ""
+    return [(f"{time}{awake}  ", "value"), ("" if node.kind is NodeKind.THREAD else node.name, "text")]
 
 
 def last_lines(view: FlameView, width: int, look: Look) -> list[Strip]:
@@ -100,6 +101,6 @@ def last_lines(view: FlameView, width: int, look: Look) -> list[Strip]:
 def _python_note(tree: StackTree, node: StackNode) -> Sequence[Part]:
     if not isinstance(tree, StallTree) or not tree.looks or tree.unit != "ns":
         return []
-    if node.kind == "root":
+    if node.kind is NodeKind.ROOT:
         return [(f"  Python frames, estimated, in {percent(100 * tree.python_share)} of the time", "dim")]
-    return [("  (estimate)", "dim")] if node.kind == "python" else []
+    return [("  (estimate)", "dim")] if node.kind is NodeKind.PYTHON else []

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.counters import Counters, first, number
-from llmtop.analysis.views import StackNode, StackTree
+from llmtop.analysis.views import NodeKind, StackNode, StackTree
 from llmtop.model import Unknown
 
 STARVED_ISSUE_RATE = 0.8
@@ -243,10 +243,12 @@ def stall_tree(bars: tuple[StallBar, ...], *, reason_first: bool = False) -> Sta
     """
     measured = [bar for bar in bars if bar.shares]
     if not measured:
-        return StackTree(StackNode("all", "root", 0.0, 0.0), "%", bars[0].why_not if bars else Unknown("no kernels"))
+        return StackTree(
+            StackNode("all", NodeKind.ROOT, 0.0, 0.0), "%", bars[0].why_not if bars else Unknown("no kernels")
+        )
     cells = [(bar.kernel, reason, 100 * bar.total * share) for bar in measured for reason, share in bar.shares]
     outer, inner = (_second, _first) if reason_first else (_first, _second)
-    kinds = ("reason", "kernel") if reason_first else ("kernel", "reason")
+    kinds = (NodeKind.REASON, NodeKind.KERNEL) if reason_first else (NodeKind.KERNEL, NodeKind.REASON)
     return StackTree(_root(cells, outer, inner, kinds), "%")
 
 
@@ -262,16 +264,16 @@ def _second(cell: _Cell) -> str:
     return cell[1]
 
 
-def _root(cells: list[_Cell], outer: _Key, inner: _Key, kinds: tuple[str, str]) -> StackNode:
+def _root(cells: list[_Cell], outer: _Key, inner: _Key, kinds: tuple[NodeKind, NodeKind]) -> StackNode:
     widths: dict[str, dict[str, float]] = {}
     for cell in cells:
         row = widths.setdefault(outer(cell), {})
         row[inner(cell)] = row.get(inner(cell), 0.0) + cell[2]
     children = [_branch(name, row, kinds) for name, row in widths.items()]
-    return StackNode("all", "root", sum(cell[2] for cell in cells), 0.0, _by_width(children))
+    return StackNode("all", NodeKind.ROOT, sum(cell[2] for cell in cells), 0.0, _by_width(children))
 
 
-def _branch(name: str, row: Mapping[str, float], kinds: tuple[str, str]) -> StackNode:
+def _branch(name: str, row: Mapping[str, float], kinds: tuple[NodeKind, NodeKind]) -> StackNode:
     leaves = [StackNode(leaf, kinds[1], width, width) for leaf, width in row.items()]
     return StackNode(name, kinds[0], sum(row.values()), 0.0, _by_width(leaves))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-from llmtop.analysis.views import StackNode
+from llmtop.analysis.views import NodeKind, StackNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -114,9 +114,8 @@ def _shares(node: StackNode | None, scale: float) -> tuple[float, float]:
     return (node.total * scale, node.own * scale) if node else (0.0, 0.0)
 
 
-def _by_key(children: tuple[StackNode, ...]) -> dict[tuple[str, str], StackNode]:
+def _by_key(children: tuple[StackNode, ...]) -> dict[tuple[str, NodeKind], StackNode]:
     """Children by what makes them the same frame in both trees: a crowd of threads is, when one has joined it."""
-    keyed = {
-        (_CROWD.sub("", child.name) if child.kind == "thread" else child.name, child.kind): child for child in children
-    }
+    names = (_CROWD.sub("", child.name) if child.kind is NodeKind.THREAD else child.name for child in children)
+    keyed = {(name, child.kind): child for name, child in zip(names, children, strict=True)}
     return keyed if len(keyed) == len(children) else {(child.name, child.kind): child for child in children}

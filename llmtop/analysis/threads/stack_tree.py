@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from llmtop import whats
 from llmtop.analysis.threads.flames import FlameView
-from llmtop.analysis.views import StackNode, StackTree
+from llmtop.analysis.views import NodeKind, StackNode, StackTree
 from llmtop.model import Trace, Unknown
 from llmtop.units import quantity
 
@@ -72,6 +72,6 @@ def _frozen(made: list[_Frame]) -> StackNode:
     nodes: dict[int, StackNode] = {}
     for frame in reversed(made):
         below = sorted((nodes.pop(id(one)) for one in frame.below.values()), key=lambda node: -node.total)
-        kind = "frame" if nodes or frame is not made[0] else "root"
+        kind = NodeKind.FRAME if nodes or frame is not made[0] else NodeKind.ROOT
         nodes[id(frame)] = StackNode(frame.name, kind, frame.total, frame.own, tuple(below))
     return nodes[id(made[0])]

@@ -19,7 +19,7 @@ from llmtop.analysis.threads.python_frames import (
     python_only,
 )
 from llmtop.analysis.threads.stall_times import AWAKE, RUN_QUEUE, leading_thread, timed_stacks
-from llmtop.analysis.views import StackNode, StackTree
+from llmtop.analysis.views import NodeKind, StackNode, StackTree
 from llmtop.model import Trace, TrackId, TrackKind, Unknown
 from llmtop.vocabulary import ON_CPU
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from llmtop.model import Stack, Track
 
-Level: TypeAlias = tuple[str, str]
+Level: TypeAlias = tuple[str, NodeKind]
 """Name and kind of a node."""
 Levels: TypeAlias = "tuple[Level | str, ...]"
 """A stack from the root of the tree down: process, thread, state, and functions by their names."""
@@ -54,7 +54,7 @@ _PLUMBING = frozenset(
 )
 """Rows that tell nothing: how every system call and every Python thread begins (before 3.11 methods have no class), and
 what has no name, of which code without frame pointers gives several that differ by chance."""
-_STATE_KINDS = {ON_CPU: "running", RUN_QUEUE: "queued"}
+_STATE_KINDS = {ON_CPU: NodeKind.RUNNING, RUN_QUEUE: NodeKind.QUEUED}
 _NONE = Unknown("no stacks have been taken yet", "wait for the first report of the probes")
 
 
@@ -137,7 +137,7 @@ def _merged(source: _StackSource, wanted: TreeContent) -> StallTree:
             thread = names.of(stack.track)
             wholes[thread] = wholes.get(thread, 0.0) + stack.weight
     common = _Common(frozenset(names.of(source.leader)) if source.leader else frozenset(), wholes)
-    root = MergedNode("all", "root", 0, tuple(folded.items()), common)
+    root = MergedNode("all", NodeKind.ROOT, 0, tuple(folded.items()), common)
     return StallTree(root, unit, None, python_share=joined.share, looks=joined.looks, folded=folded)
 
 
@@ -180,14 +180,14 @@ class MergedNode(StackNode):
     def __init__(
         self,
         name: str,
-        kind: str,
+        kind: NodeKind,
         depth: int,
         folded: Sequence[tuple[Levels, float]],
         common: _Common,
         above: MergedNode | None = None,
     ) -> None:
         thread, whole = ("", 0.0) if above is None else (above.thread, above.whole)
-        if above is not None and kind == "thread":
+        if above is not None and kind is NodeKind.THREAD:
             thread, whole = name, common.wholes.get(((above.name, above.kind), (name, kind)), 0.0)
         own = sum(weight for levels, weight in folded if len(levels) == depth)
         for field_name, value in (
@@ -239,7 +239,7 @@ def _joined(stacks: Sequence[Stack], wanted: TreeContent) -> StacksWithPython:
     return StacksWithPython(tuple(stack for stack in stacks if stack.unit == unit and not is_python(stack)))
 
 
-_NOBODY = (("process", "process"), ("thread", "thread"))
+_NOBODY = (("process", NodeKind.PROCESS), ("thread", NodeKind.THREAD))
 
 
 class _FrameNames:
@@ -258,7 +258,10 @@ class _FrameNames:
         """The levels of a thread: its process and itself."""
         known = self._known.get(thread) if thread else _NOBODY
         if known is None:
-            known = self._known[thread] = ((self.process(thread), "process"), (self.thread(thread), "thread"))
+            known = self._known[thread] = (
+                (self.process(thread), NodeKind.PROCESS),
+                (self.thread(thread), NodeKind.THREAD),
+            )
         return known
 
     def process(self, thread: TrackId) -> str:
@@ -291,7 +294,7 @@ def _is_in(stack: Stack, order: Order) -> bool:
 
 def _levels(stack: Stack, wanted: TreeContent, names: _FrameNames) -> Levels:
     """From the root down; functions by their names alone, whose kinds are told when they are seen."""
-    state = (stack.state or "unknown state", _STATE_KINDS.get(stack.state, "waiting"))
+    state = (stack.state or "unknown state", _STATE_KINDS.get(stack.state, NodeKind.WAITING))
     process, thread = names.of(stack.track)
     frames = stack.frames
     if not wanted.detail and not _PLUMBING.isdisjoint(frames):
@@ -309,5 +312,5 @@ def _levels(stack: Stack, wanted: TreeContent, names: _FrameNames) -> Levels:
 
 def _level(frame: str) -> Level:
     if frame.endswith(IN_PYTHON):
-        return frame[: -len(IN_PYTHON)], "python"
-    return frame, "kernel" if frame.endswith(IN_KERNEL) else "frame"
+        return frame[: -len(IN_PYTHON)], NodeKind.PYTHON
+    return frame, NodeKind.KERNEL if frame.endswith(IN_KERNEL) else NodeKind.FRAME
