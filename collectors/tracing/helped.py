@@ -11,7 +11,7 @@ from llmtop import ids, procfs, whats
 from llmtop import vocabulary as v
 from llmtop.collectors.privileges import through_sudo
 from llmtop.collectors.tracing import wire
-from llmtop.collectors.tracing.process import HelperProcess
+from llmtop.collectors.tracing.process import HelperProcess, refusal_of_sudo
 from llmtop.collectors.tracing.reports import Reports, gone_tracks
 from llmtop.collectors.tracing.stacks import StackBuffer
 from llmtop.model import (
@@ -49,7 +49,6 @@ HUNG_NS = 30 * NS_PER_S
 a CPU, as on a machine that is looked at for that, it comes sooner."""
 STACKS_EVERY_NS = 2 * NS_PER_S
 _EXITED = Unknown("the server's processes have ended", "start it again: llmtop follows")
-_SUDO_SAYS = "sudo: "
 SUDO_REMEDY = "sudo llmtop ..., or a sudo rule that asks no password (NOPASSWD)"
 _WHATS = {
     "scheduler": (whats.SCHEDULER, whats.metric(v.THREAD_BLOCKED), whats.RUN_QUEUE_LATENCY),
@@ -327,8 +326,8 @@ class HelpedCollector:
         if self._state is not None and not was_early:  # it has said itself that it cannot be done
             self._given_up = True
             return
-        if how.startswith(_SUDO_SAYS):
-            self._state, self._given_up = Unknown(f"sudo refuses: {how.removeprefix(_SUDO_SAYS)}", SUDO_REMEDY), True
+        if refusal := refusal_of_sudo(how):
+            self._state, self._given_up = Unknown(f"sudo refuses: {refusal}", SUDO_REMEDY), True
             return
         self._early_ends = self._early_ends + 1 if was_early else 0
         self._given_up = self._early_ends >= MOST_EARLY_ENDS or (was_early and helper.has_crashed)

@@ -24,6 +24,7 @@ def program_of(module: str, folder: Path) -> tuple[str, ...]:
     return (sys.executable, "-I", "-c", _BOOT, module, str(folder))
 
 
+_SUDO_SAYS = "sudo: "
 _PIPE_BYTES = 1 << 20
 """Room for several reports with stacks, so that the helper never waits for us; the most an ordinary user may ask."""
 _LAST_WORDS = 400
@@ -107,6 +108,11 @@ class HelperProcess(Child):
         for pid in self._pids:
             children.forget(pid)
         self.release()
+
+
+def refusal_of_sudo(last_words: str) -> str:
+    """What sudo itself said, which then has started nothing; empty where these are the helper's words."""
+    return last_words.removeprefix(_SUDO_SAYS) if last_words.startswith(_SUDO_SAYS) else ""
 
 
 def _widen(descriptor: int) -> None:

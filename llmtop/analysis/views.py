@@ -121,10 +121,10 @@ class RooflinePoint:
     age_s: float = 0.0
     roof_fraction: float | None = None
 
-    @property
-    def has_place(self) -> bool:
-        """Whether it has a place on logarithmic axes."""
-        return all(math.isfinite(value) and value > 0 for value in (self.intensity, self.flops_per_s))
+
+def has_place(point: RooflinePoint) -> bool:
+    """Whether a point has a place on logarithmic axes."""
+    return all(math.isfinite(value) and value > 0 for value in (point.intensity, point.flops_per_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +212,23 @@ class StackTree:
     why_not: Unknown | None = None
 
 
+class LaneKind(StrEnum):
+    """What a lane is of, where a verdict may rest on it."""
+
+    SM = "SM"
+    DRAM = "DRAM"
+    TENSOR = "tensor"
+    TOKENS = "tokens"
+    WAITING = "waiting"
+    KV_CACHE = "KV cache"
+    ENGINE_CPU = "engine CPU"
+    ENGINE_RUN_QUEUE = "engine run-q"
+    ENGINE_SLEEP = "longest sleep of the engine"
+    CUDA_SYNC = "CUDA sync"
+    LAUNCHES = "launches"
+    GIL_WAITS = "GIL waits"
+
+
 @dataclass(frozen=True, slots=True)
 class Lane:
     """One line of the CPU-GPU picture: (t_ns, value or None) samples on the common axis, or why there are none.
@@ -229,6 +246,7 @@ class Lane:
     high: float | None = None
     why_not: Unknown | None = None
     rank: int = 99
+    kind: LaneKind | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from llmtop.analysis.kernels.bounds import Bound
 from llmtop.analysis.kernels.communication import communication, described
 from llmtop.analysis.kernels.duration_histograms import Histogram, kernel_histograms
 from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
-from llmtop.analysis.kernels.lacking import COUNTERS, lacking
+from llmtop.analysis.kernels.lacking import DataKind, lacking
 from llmtop.analysis.kernels.nvtx_ranges import in_range
 from llmtop.analysis.kernels.stalls import PALETTE, REASONS, UNNAMED, StallBar
 from llmtop.analysis.kernels.table import (
@@ -98,7 +98,7 @@ def _verdict(trace: Trace, diagnosis: Diagnosis) -> Iterator[str]:
     """The first finding as a headline, then the first three in full: what one came for."""
     if not diagnosis.findings:
         silence = diagnosis.silence_reason or "no findings: the rules that this capture has data for found nothing"
-        blind = any(group.title == COUNTERS for group in lacking(trace))
+        blind = any(group.title is DataKind.COUNTERS for group in lacking(trace))
         lacks = ", and it lacks much: see what is not in this capture, below" if blind else ""
         yield f"<p class='verdict{' info' if blind else ''}'>{escape(silence + lacks)}</p>\n"
         return

@@ -14,7 +14,7 @@ from llmtop.analysis.kernels.classes import COLUMNS, KernelClass, kernel_classes
 from llmtop.analysis.kernels.communication import Communication, communication
 from llmtop.analysis.kernels.family_shares import FamilyShare, family_shares
 from llmtop.analysis.kernels.lacking import lacking
-from llmtop.analysis.kernels.nvtx_ranges import WITHOUT_RANGE, RangeShare, range_shares
+from llmtop.analysis.kernels.nvtx_ranges import RangeShare, range_shares
 from llmtop.analysis.kernels.table import SIZE_NOT_TOLD, Dim3, Kernels, kernels_of
 from llmtop.analysis.kernels.traffic import Traffic
 from llmtop.analysis.pages.report import Entry, Summary, entries, summary
@@ -24,7 +24,7 @@ from llmtop.analysis.timeline.idle_view import merged
 from llmtop.analysis.views import RooflinePoint
 from llmtop.cli.documents import fact, finding_document
 from llmtop.cli.report_by import part_document, table_named
-from llmtop.model import Finding, Issue, Stack, Trace, Unknown, Value
+from llmtop.model import Finding, Issue, Stack, Trace, Unknown, UnknownKind, Value
 
 if TYPE_CHECKING:
     from llmtop.cli.documents import Json
@@ -202,7 +202,7 @@ def _issue(issue: Issue) -> Json:
 
 def _why_no_timeline(trace: Trace) -> Unknown:
     why = trace.why_missing(whats.TIMELINE)
-    if why is not None and why.remedy == WITHOUT_RANGE:
+    if why is not None and why.kind is UnknownKind.NOT_ASKED:
         return why
     return Unknown("the report has no timeline" if why is None else why.reason, profiling.timeline(trace))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from llmtop.analysis.kernels.duration_histograms import Histogram
-from llmtop.analysis.views import Roof, RooflinePoint, RooflineView
+from llmtop.analysis.views import Roof, RooflinePoint, RooflineView, has_place
 from llmtop.units import number, percent, si
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 860, 470, 88, 16, 12, 44
@@ -83,7 +83,7 @@ class _Plot:
     @classmethod
     def physical(cls, view: RooflineView) -> _Plot:
         """FLOP/s over FLOP per byte."""
-        dots = tuple(_Dot(point, point.intensity, point.flops_per_s) for point in view.points if point.has_place)
+        dots = tuple(_Dot(point, point.intensity, point.flops_per_s) for point in view.points if has_place(point))
         tops = [roof.value for roof in view.roofs_of("compute")]
         ridges = [top / roof.value for top in tops for roof in view.roofs_of("memory")]
         x_axis, y_axis = _decades([dot.x for dot in dots] + ridges), _decades([dot.y for dot in dots] + tops)
@@ -95,7 +95,7 @@ class _Plot:
         dots = tuple(
             _Dot(point, point.intensity / ridge, point.flops_per_s / peak)
             for point in view.points
-            if point.has_place
+            if has_place(point)
             and (ridge := view.ridge(point.precision, point.level)) is not None
             and (peak := view.roof("compute", point.precision)) is not None
         )

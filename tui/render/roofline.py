@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from textual.strip import Strip
 
-from llmtop.analysis.views import Quality, RooflinePoint, RooflineView
+from llmtop.analysis.views import Quality, RooflinePoint, RooflineView, has_place
 from llmtop.model import Unknown
 from llmtop.tui.render.canvas import DOTS_X, DOTS_Y, Canvas
 from llmtop.tui.render.lines import Part, cut, cut_middle, explain, fill, line, prose, width_of
@@ -67,7 +67,7 @@ class _Axes:
 
     def holds(self, point: RooflinePoint) -> bool:
         """Whether a point has a place inside."""
-        if not point.has_place:
+        if not has_place(point):
             return False
         x, y = math.log10(point.intensity), math.log10(point.flops_per_s)
         return self.x0 <= x <= self.x1 and self.y0 <= y <= self.y1
@@ -157,7 +157,7 @@ def _refused(view: RooflineView) -> Iterable[tuple[str, str]]:
     """
     groups: dict[tuple[str, str], list[tuple[str, Unknown]]] = {}
     refused = [(refusal.label, refusal.why) for refusal in view.refusals]
-    refused += [(point.label, _OFF_SCALE) for point in view.points if not point.has_place]
+    refused += [(point.label, _OFF_SCALE) for point in view.points if not has_place(point)]
     for label, why in refused:
         groups.setdefault((_SECOND_HALF.split(why.reason, maxsplit=1)[0], why.remedy), []).append((label, why))
     for (reason, remedy), members in sorted(groups.items(), key=lambda item: -len(item[1])):
@@ -190,8 +190,8 @@ def _axes(view: RooflineView, width: int, height: int) -> _Axes:
     memory = [roof.value for roof in view.roofs_of("memory")]
     compute = [roof.value for roof in view.roofs_of("compute")]
     ridges = [peak / bandwidth for peak in compute for bandwidth in memory]
-    placed = [point for point in view.points if point.has_place]
-    ghosts = [point for point in view.ghosts if point.has_place] if height >= _GHOST_HEIGHT else []
+    placed = [point for point in view.points if has_place(point)]
+    ghosts = [point for point in view.ghosts if has_place(point)] if height >= _GHOST_HEIGHT else []
     xs = [point.intensity for point in placed] + ridges
     ys = [point.flops_per_s for point in placed] + compute
     ys += _band(view) or ()
@@ -331,7 +331,7 @@ def _place(
 
 def _label_points(canvas: Canvas, axes: _Axes, view: RooflineView) -> None:
     """Names beside what is not the first point: an estimate, the decode model's batches; as far as there is room."""
-    others = [point for point in view.points[1:] if point.age_s == 0 and point.has_place]
+    others = [point for point in view.points[1:] if point.age_s == 0 and has_place(point)]
     if len(others) <= _MOST_LABELLED:
         for point in others:
             _place(canvas, _around(axes, point), point.label, "series4")
@@ -371,7 +371,7 @@ def _draw_band(canvas: Canvas, axes: _Axes, view: RooflineView) -> None:
 
 def _band(view: RooflineView) -> tuple[float, float] | None:
     """The band, where it is one and has a point to stand at."""
-    if view.band is None or not view.points or not view.points[0].has_place:
+    if view.band is None or not view.points or not has_place(view.points[0]):
         return None
     low, high = view.band
     return view.band if 0 < low <= high < math.inf else None
@@ -381,7 +381,7 @@ def _draw_points(
     canvas: Canvas, axes: _Axes, points: Sequence[RooflinePoint], look: Look, selected: int | None
 ) -> None:
     """The trail as dots that fade with age, then the marks, lightest first so that the heavy ones stay visible."""
-    placed = [(i, point) for i, point in enumerate(points) if point.has_place]
+    placed = [(i, point) for i, point in enumerate(points) if has_place(point)]
     oldest = max((point.age_s for _, point in placed), default=0.0)
     for _, point in sorted(placed, key=lambda pair: -pair[1].age_s):
         if point.age_s > 0:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from llmtop import whats
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.commands.profiling import TENSOR_ROOFLINE
 from llmtop.analysis.kernels import counters as c
-from llmtop.analysis.kernels.nvtx_ranges import WITHOUT_RANGE
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.model import Missing, Trace, UnknownKind, What
 
-COUNTERS = "counters of kernels"
-PYTORCH = "PyTorch's profiler"
 _SECTIONS: Mapping[What, tuple[str, ...]] = {
     whats.BOUND: (c.SPEED_OF_LIGHT,),
     whats.ROOFLINE: (c.ROOFLINE, TENSOR_ROOFLINE),
@@ -36,6 +34,14 @@ _OF_PYTORCH: Mapping[What, str] = {
 """What brings each part of a trace of PyTorch."""
 
 
+class DataKind(StrEnum):
+    """What data are of that one command brings: as they are called."""
+
+    PYTORCH = "PyTorch's profiler"
+    TIMELINE = "timeline and CPU"
+    COUNTERS = "counters of kernels"
+
+
 @dataclass(frozen=True, slots=True)
 class MissingData:
     """Parts that one command would bring.
@@ -46,14 +52,14 @@ class MissingData:
         command: Complete, with the program's own command line where the capture has it.
     """
 
-    title: str
+    title: DataKind
     parts: tuple[tuple[str, str], ...]
     command: str
 
 
 def typed(group: MissingData) -> str:
     """The command of a group as it is shown: behind a prompt where a shell takes it, and not the program."""
-    return group.command if group.title == PYTORCH else f"$ {group.command}"
+    return group.command if group.title is DataKind.PYTORCH else f"$ {group.command}"
 
 
 def lacking(trace: Trace) -> tuple[MissingData, ...]:
@@ -77,19 +83,20 @@ def _of_pytorch(trace: Trace) -> Iterator[MissingData]:
     parts = [(missing.what, missing.why.reason) for missing in trace.missing if missing.what in _OF_PYTORCH]
     if parts:
         settings = ", ".join(_OF_PYTORCH[what] for what, _ in parts)
-        yield MissingData(PYTORCH, _merged(parts), f"torch.profiler.profile(..., {settings})")
+        yield MissingData(DataKind.PYTORCH, _merged(parts), f"torch.profiler.profile(..., {settings})")
 
 
 def _of_time(trace: Trace) -> Iterator[MissingData]:
     parts = [
         (missing.what, missing.why.reason)
         for missing in trace.missing
-        if not (_is_of_kernels(missing) or missing.what in _OF_PYTORCH) and missing.why.remedy != WITHOUT_RANGE
+        if not (_is_of_kernels(missing) or missing.what in _OF_PYTORCH)
+        and missing.why.kind is not UnknownKind.NOT_ASKED
     ]
     if parts:
         of_threads, _ = profiling.of_threads(trace)
         command = of_threads or (profiling.timeline_with_threads(trace) if trace.spans else profiling.timeline(trace))
-        yield MissingData("timeline and CPU", _merged(parts), command)
+        yield MissingData(DataKind.TIMELINE, _merged(parts), command)
 
 
 def _of_kernels(trace: Trace) -> Iterator[MissingData]:
@@ -106,7 +113,7 @@ def _of_kernels(trace: Trace) -> Iterator[MissingData]:
         if what in count
     ]
     if parts:
-        yield MissingData(COUNTERS, _merged(parts), _collect(trace, count))
+        yield MissingData(DataKind.COUNTERS, _merged(parts), _collect(trace, count))
 
 
 def _collect(trace: Trace, parts: Collection[What]) -> str:

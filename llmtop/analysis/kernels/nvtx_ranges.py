@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from llmtop import whats
 from llmtop.analysis.commands.profiling import INCLUDE_FACT, RANGE_FACT, START_FACT, begins_where_told
-from llmtop.model import Missing, Unknown
+from llmtop.model import Missing, Unknown, UnknownKind
 from llmtop.text import range_name
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def only_range(trace: Trace, wanted: str) -> Trace | Unknown:
             remedy = "capture with ncu --nvtx or nsys --trace=cuda,nvtx"
             return Unknown("no kernel was launched in an NVTX range", remedy)
         return Unknown(f'no kernel was launched in an NVTX range "{wanted}"', f"there are: {', '.join(names)}")
-    why = Unknown(f'only kernels of the NVTX range "{wanted}" are looked at', WITHOUT_RANGE)
+    why = Unknown(f'only kernels of the NVTX range "{wanted}" are looked at', _WITHOUT_RANGE, UnknownKind.NOT_ASKED)
     return replace(
         trace,
         kernels=only_launches(trace.kernels, chosen),
@@ -198,7 +198,7 @@ def only_range(trace: Trace, wanted: str) -> Trace | Unknown:
 
 
 _NAMED = 8
-WITHOUT_RANGE = "the report without --range has it"
+_WITHOUT_RANGE = "the report without --range has it"
 WINDOW_FACT = "window"
 """The time that a trace was cut to, since the capture began: "10.0 ms to 20.0 ms"."""
 

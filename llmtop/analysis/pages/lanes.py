@@ -7,6 +7,7 @@ and waits for the GIL.
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from llmtop import ids
@@ -27,7 +28,7 @@ from llmtop.analysis.series.readings import (
 from llmtop.analysis.server.tokens import output_history
 from llmtop.analysis.threads.probes import library_watch
 from llmtop.analysis.threads.shares import Shares, ThreadRow, engine_thread
-from llmtop.analysis.views import Lane, LaneMark, Lanes
+from llmtop.analysis.views import Lane, LaneKind, LaneMark, Lanes
 from llmtop.model import NS_PER_S, Metric, Trace, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -40,28 +41,28 @@ RUN_QUEUE_TOP = 25.0
 """Top of the run-queue lane in %, where all of it fits: on a scale to 100 the few per cent that already hurt would not
 show. Above it the scale is that of other shares, so that a third never looks fuller than two thirds."""
 _BEHIND = {
-    "cgroup-throttled": ("engine CPU",),
-    "run-queue-starvation": ("engine run-q",),
-    "gil-bound": ("GIL waits", "in "),
-    "api-bound": ("in ", "engine CPU"),
-    "cpu-bound": ("engine CPU",),
-    "engine-starved": ("in ", "engine CPU"),
-    "idle-polling": ("engine CPU",),
-    "kv-bound": ("KV cache",),
-    "queue-growth": ("waiting",),
-    "queue-standing": ("waiting",),
-    "requests-held": ("waiting",),
-    "process-stopped": ("engine CPU",),
-    "process-hung": ("engine CPU",),
-    "engine-hung": ("engine CPU",),
-    "gpu-bound": ("SM",),
-    "clocks-capped": ("SM",),
-    "straggler": ("SM",),
-    "memory-bound-decode": ("DRAM",),
-    "compute-bound": ("tensor",),
-    "launch-gaps": ("launches",),
+    "cgroup-throttled": (LaneKind.ENGINE_CPU,),
+    "run-queue-starvation": (LaneKind.ENGINE_RUN_QUEUE,),
+    "gil-bound": (LaneKind.GIL_WAITS, LaneKind.ENGINE_SLEEP),
+    "api-bound": (LaneKind.ENGINE_SLEEP, LaneKind.ENGINE_CPU),
+    "cpu-bound": (LaneKind.ENGINE_CPU,),
+    "engine-starved": (LaneKind.ENGINE_SLEEP, LaneKind.ENGINE_CPU),
+    "idle-polling": (LaneKind.ENGINE_CPU,),
+    "kv-bound": (LaneKind.KV_CACHE,),
+    "queue-growth": (LaneKind.WAITING,),
+    "queue-standing": (LaneKind.WAITING,),
+    "requests-held": (LaneKind.WAITING,),
+    "process-stopped": (LaneKind.ENGINE_CPU,),
+    "process-hung": (LaneKind.ENGINE_CPU,),
+    "engine-hung": (LaneKind.ENGINE_CPU,),
+    "gpu-bound": (LaneKind.SM,),
+    "clocks-capped": (LaneKind.SM,),
+    "straggler": (LaneKind.SM,),
+    "memory-bound-decode": (LaneKind.DRAM,),
+    "compute-bound": (LaneKind.TENSOR,),
+    "launch-gaps": (LaneKind.LAUNCHES,),
 }
-"""By rule: what the titles of the lanes begin with that its verdict rests on, the best first."""
+"""By rule: the lanes that its verdict rests on, the best first."""
 
 _NO_PROBES = Unknown(
     "its probes were taken off in this window: they would cost too much", "it is tried again by itself"
@@ -120,47 +121,54 @@ def lane_behind(lanes: Lanes, rule: str) -> str:
 
     Empty without a rule.
     """
-    drawn = [lane.title for lane in lanes.lanes if lane.why_not is None]
-    wanted = (*_BEHIND.get(rule, ()), *(("tokens",) if rule else ()))
-    return next((title for head in wanted for title in drawn if title.startswith(head)), "")
+    drawn = [lane for lane in lanes.lanes if lane.why_not is None]
+    wanted = (*_BEHIND.get(rule, ()), *((LaneKind.TOKENS,) if rule else ()))
+    return next((lane.title for kind in wanted for lane in drawn if lane.kind is kind), "")
 
 
 def _gpu_lanes(trace: Trace, gpu: TrackId | None, window_ns: int) -> Iterator[Lane]:
     unused = why_no_gpu(trace)
     tracks = gpu_tracks(trace) if unused is None else ()
     track = gpu or (tracks[0].id if tracks else None)
-    for metric, rank in ((v.GPU_DRAM, 0), (v.GPU_TENSOR, 3), (v.GPU_SM, 9)):
+    for kind, metric, rank in (
+        (LaneKind.DRAM, v.GPU_DRAM, 0),
+        (LaneKind.TENSOR, v.GPU_TENSOR, 3),
+        (LaneKind.SM, v.GPU_SM, 9),
+    ):
         if track is None:
-            yield _absent(metric.title, "%", unused or why_kind_missing(trace, TrackKind.GPU), rank)
+            why = unused or why_kind_missing(trace, TrackKind.GPU)
+            yield Lane(metric.title, "%", "", (), why_not=why, rank=rank, kind=kind)
         else:
             title = metric.title if len(tracks) < 2 else f"{metric.title} gpu{ids.gpu_label(track)}"
-            yield _gauge_lane(trace, track, metric, title, window_ns, high=100.0, rank=rank)
+            lane = _gauge_lane(trace, track, metric, title, window_ns, high=100.0)
+            yield replace(lane, rank=rank, kind=kind)
 
 
 def _server_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
     track = server_track(trace)
     if track is None:
         why = why_kind_missing(trace, TrackKind.SERVER)
-        yield _absent("tokens", "tok/s", why, 1)
-        yield _absent("waiting", "requests", why, 4)
+        yield Lane("tokens", "tok/s", "", (), why_not=why, rank=1, kind=LaneKind.TOKENS)
+        yield Lane("waiting", "requests", "", (), why_not=why, rank=4, kind=LaneKind.WAITING)
         return
     samples, where = output_history(trace, track.id, window_ns)
     why_not = None if samples else why_absent(trace, track.id, v.SERVER_OUTPUT_TOKENS)
-    yield Lane("tokens", "tok/s", where, samples, why_not=why_not, rank=1)
-    yield _gauge_lane(trace, track.id, v.SERVER_WAITING, "waiting", window_ns, rank=4)
+    yield Lane("tokens", "tok/s", where, samples, why_not=why_not, rank=1, kind=LaneKind.TOKENS)
+    waiting = _gauge_lane(trace, track.id, v.SERVER_WAITING, "waiting", window_ns)
+    yield replace(waiting, rank=4, kind=LaneKind.WAITING)
     kv = _gauge_lane(trace, track.id, v.SERVER_KV_USAGE, "KV cache", window_ns, high=1.0)
     if kv.why_not is None:  # the server's own pane says why
-        yield kv
+        yield replace(kv, kind=LaneKind.KV_CACHE)
 
 
 def _engine_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
     engine = engine_thread(trace)
-    for title, metric, high, rank in (
-        ("engine CPU", v.THREAD_ON_CPU, 100.0, 2),
-        ("engine run-q", v.THREAD_RUN_QUEUE, RUN_QUEUE_TOP, 5),
+    for kind, metric, high, rank in (
+        (LaneKind.ENGINE_CPU, v.THREAD_ON_CPU, 100.0, 2),
+        (LaneKind.ENGINE_RUN_QUEUE, v.THREAD_RUN_QUEUE, RUN_QUEUE_TOP, 5),
     ):
         if isinstance(engine, Unknown):
-            yield _absent(title, "%", engine, rank)
+            yield Lane(kind.value, "%", "", (), why_not=engine, rank=rank, kind=kind)
             continue
         track = ids.thread(engine.pid, engine.tid)
         # ns of CPU time per second of wall time, as a percentage of one core
@@ -170,7 +178,7 @@ def _engine_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
         )
         highest = max((value for _, value in samples if value is not None), default=0.0)
         top = high if highest <= high else 100.0
-        yield Lane(title, "%", source(trace, track, metric), samples, high=top, rank=rank)
+        yield Lane(kind.value, "%", source(trace, track, metric), samples, high=top, rank=rank, kind=kind)
     if not isinstance(engine, Unknown):
         yield from _probe_lanes(trace, engine, window_ns)
 
@@ -183,18 +191,20 @@ def _probe_lanes(trace: Trace, engine: ThreadRow, window_ns: int) -> Iterator[La
     library = library_watch(trace, process)
     in_sync = trace.get(thread, v.THREAD_CUDA_SYNC)
     cause = _longest_sleep(trace, engine, window_ns, but=() if in_sync is None else (v.ThreadCause.CUDA_SYNC,))
-    for rank, title, unit, series, observed, scale in (
-        (6, f"in {cause}", "%", trace.get(thread, v.labelled(v.THREAD_BLOCKED, cause)), scheduler, of_time),
-        (7, "CUDA sync", "%", in_sync, library, of_time),
-        (8, "launches", "/s", trace.get(thread, v.THREAD_LAUNCHES), library, 1.0),
-        (99, "GIL waits", "/s", trace.get(process, v.PROCESS_GIL_WAITS), calls, 1.0),
+    asleep = trace.get(thread, v.labelled(v.THREAD_BLOCKED, cause))
+    for rank, kind, unit, series, observed, scale in (
+        (6, LaneKind.ENGINE_SLEEP, "%", asleep, scheduler, of_time),
+        (7, LaneKind.CUDA_SYNC, "%", in_sync, library, of_time),
+        (8, LaneKind.LAUNCHES, "/s", trace.get(thread, v.THREAD_LAUNCHES), library, 1.0),
+        (99, LaneKind.GIL_WAITS, "/s", trace.get(process, v.PROCESS_GIL_WAITS), calls, 1.0),
     ):
         if series is not None and observed is not None:
             samples = _probe_samples(trace, series, observed, window_ns, scale)
             why_not = None if any(value is not None for _, value in samples) else _NO_PROBES
             high = 100.0 if unit == "%" else None
             where = source(trace, series.track, series.metric)
-            yield Lane(title, unit, where, samples, high=high, why_not=why_not, rank=rank)
+            title = f"in {cause}" if kind is LaneKind.ENGINE_SLEEP else kind.value
+            yield Lane(title, unit, where, samples, high=high, why_not=why_not, rank=rank, kind=kind)
 
 
 def _longest_sleep(trace: Trace, engine: ThreadRow, window_ns: int, but: Collection[str]) -> str:
@@ -228,15 +238,11 @@ def _probe_samples(
 
 
 def _gauge_lane(
-    trace: Trace, track: TrackId, metric: Metric, title: str, window_ns: int, high: float | None = None, rank: int = 99
+    trace: Trace, track: TrackId, metric: Metric, title: str, window_ns: int, high: float | None = None
 ) -> Lane:
     samples = history(trace, track, metric, window_ns)
     why_not = None if any(value is not None for _, value in samples) else why_absent(trace, track, metric)
-    return Lane(title, metric.unit, source(trace, track, metric), samples, high=high, why_not=why_not, rank=rank)
-
-
-def _absent(title: str, unit: str, why: Unknown, rank: int) -> Lane:
-    return Lane(title, unit, "", (), why_not=why, rank=rank)
+    return Lane(title, metric.unit, source(trace, track, metric), samples, high=high, why_not=why_not)
 
 
 def _lanes_of_sources(trace: Trace, gpu: TrackId | None, window_ns: int) -> Iterator[Lane]:
@@ -249,7 +255,7 @@ def _lanes_of_sources(trace: Trace, gpu: TrackId | None, window_ns: int) -> Iter
             yield _gauge_lane(trace, track, one.metric, one.metric.title, window_ns, one.high)
         else:
             why = told_why_absent(trace, ids.NONE, one.metric) or why_kind_missing(trace, one.kind)
-            yield _absent(one.metric.title, one.metric.unit, why, 99)
+            yield Lane(one.metric.title, one.metric.unit, "", (), why_not=why)
 
 
 def _track_of(trace: Trace, kind: TrackKind, gpu: TrackId | None) -> TrackId | None:
