@@ -13,7 +13,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.roofline.live import live_view
 from llmtop.collectors.dcgm import DcgmCollector, KnownGpu, gpus_of_nvml
 from llmtop.collectors.metrics_http import Page
-from llmtop.model import NS_PER_S, Metric, Origin, Reading, Trace, Track, TrackId, TrackKind
+from llmtop.model import NS_PER_S, Fact, Metric, Origin, Reading, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.session import Recorder
 from tests.fake_nvml.build import HANG_LOADING, FakeNvml
 
@@ -259,3 +259,19 @@ def test_doctor_asks_no_exporter_where_there_is_no_gpu(monkeypatch: pytest.Monke
     exporter = Exporter()
     assert "no NVIDIA GPU" in str(DcgmCollector(None, lambda: 0, exporter, lambda: None).look())
     assert exporter.asked == 0
+
+
+def test_a_gpu_of_nvml_is_known_by_its_uuid_where_it_says_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = Unknown("the driver gives no value")
+    facts: list[dict[str, Fact]] = [
+        {"uuid": "GPU-a", "index": 0, "gpm": "supported"},
+        {"uuid": "GPU-b", "index": 1, "gpm": unknown},
+        {"uuid": "GPU-c", "index": unknown, "gpm": "supported"},
+        {"uuid": unknown, "index": 3},
+        {},
+    ]
+    tracks = [Track(ids.gpu(i), TrackKind.GPU, "a GPU", facts=one) for i, one in enumerate(facts)]
+    monkeypatch.setattr("llmtop.collectors.dcgm.gpus_now", lambda: tracks)
+    assert gpus_of_nvml() == {"GPU-a": KnownGpu(0, has_gpm=True), "GPU-b": KnownGpu(1, has_gpm=False)}
+    monkeypatch.setattr("llmtop.collectors.dcgm.gpus_now", lambda: None)
+    assert gpus_of_nvml() is None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from llmtop.collectors import host_checks
+from llmtop.collectors import host_checks, privileges
 from llmtop.collectors.privileges import ALL_CAPABILITIES, Rights, own_rights, tracefs, why_no_probes
 from llmtop.model import Unknown
 
@@ -55,6 +56,30 @@ def test_wider_capabilities_include_the_narrow_ones() -> None:
 def test_own_rights_are_read_from_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llmtop.procfs.read_text", lambda path: "CapPrm:\tffffffff\nCapEff:\t000000c000000004\n")
     assert own_rights().capabilities == {"CAP_DAC_READ_SEARCH", "CAP_PERFMON", "CAP_BPF"}
+
+
+@pytest.mark.parametrize(
+    ("wants", "has_sudo", "rights", "told"),
+    [
+        ("1", True, NOBODY, True),
+        ("", True, NOBODY, False),
+        ("1", False, NOBODY, False),
+        ("1", True, Rights(1, frozenset()), True),
+        ("1", True, ROOT_USER, False),
+        ("1", True, CONTAINER_ROOT, False),  # it would be no other
+        ("1", True, CAPABLE, False),
+    ],
+)
+def test_a_helper_goes_through_sudo_where_the_user_wants_it_and_needs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wants: str, has_sudo: bool, rights: Rights, told: bool
+) -> None:
+    monkeypatch.setenv(privileges.USE_SUDO, wants)
+    monkeypatch.setattr(privileges, "shutil", SimpleNamespace(which=lambda name: "/usr/bin/sudo" if has_sudo else None))
+    monkeypatch.setattr("os.geteuid", lambda: rights.uid)
+    monkeypatch.setattr(privileges, "own_rights", lambda: rights)
+    kernel, refusal = machine(tmp_path), privileges.why_no_probes
+    monkeypatch.setattr(privileges, "why_no_probes", lambda rights: refusal(rights, kernel))
+    assert privileges.through_sudo() is told
 
 
 def test_root_and_capable_users_may_load_probes(tmp_path: Path) -> None:

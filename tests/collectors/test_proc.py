@@ -5,18 +5,31 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from llmtop import ids, procfs
+from llmtop import ids, procfs, whats
 from llmtop import vocabulary as v
 from llmtop.collectors import cgroups, thread_reader
 from llmtop.collectors import proc as proc_module
 from llmtop.collectors.proc import ProcCollector
 from llmtop.collectors.proc_threads import Thread, ThreadAccess
 from llmtop.collectors.thread_causes import cause_of_syscall, cause_of_wchan
-from llmtop.model import Metric, ProcessEnd, Severity, Target, TargetProcess, Trace, TrackId, TrackKind, Unknown, What
+from llmtop.model import (
+    Metric,
+    Missing,
+    ProcessEnd,
+    Severity,
+    Target,
+    TargetProcess,
+    Trace,
+    TrackId,
+    TrackKind,
+    Unknown,
+    What,
+)
 from llmtop.servers.registry import ENGINES
 from llmtop.session import Recorder
 from llmtop.vocabulary import ThreadCause
@@ -298,6 +311,39 @@ def test_where_the_server_runs_is_known_to_start_it_again() -> None:
     with tree(Fake("api", ("vllm", "serve", "./m"))) as running:
         trace = ProcCollector(target(running.pids["api"], "vllm"), ENGINES).poll()
     assert trace.tracks[ids.process(running.pids["api"])].facts["directory"] == str(Path.cwd())
+
+
+UNREAD = Unknown("which GPUs it holds cannot be read", "sudo llmtop")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "missing", "opened", "told"),
+    [
+        ((0, 3), (), ["/dev/nvidia7"], 2),  # those that the target was recognised with
+        (
+            (),
+            (),
+            ["/dev/nvidia0", "/dev/nvidia12", "/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/x/nvidia5"],
+            2,
+        ),
+        ((), (), ["/dev/null", "socket:[7]"], 0),
+        ((), (), None, 0),
+        ((), (Missing(whats.TARGET_GPUS, UNREAD),), ["/dev/nvidia0"], UNREAD),
+        ((), (Missing(whats.TARGET_PORTS, UNREAD),), ["/dev/nvidia0"], 1),
+    ],
+)
+def test_how_many_gpus_a_server_has_open_is_told_where_all_its_files_can_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: tuple[int, ...],
+    missing: tuple[Missing, ...],
+    opened: list[str] | None,
+    told: object,
+) -> None:
+    monkeypatch.setattr(procfs, "open_files", lambda pid: opened)
+    with tree(Fake("api", ("VLLM::APIServer",), (Fake("core", ("VLLM::EngineCore",)),))) as running:
+        root = running.pids["api"]
+        one = replace(target(root, "vllm"), gpus=gpus, missing=missing)
+        assert ProcCollector(one, ENGINES).poll().tracks[ids.process(root)].facts["gpus_open"] == told
 
 
 def test_of_very_many_threads_the_busiest_are_read_and_the_rest_by_turns(
