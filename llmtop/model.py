@@ -264,6 +264,12 @@ class Series:
         return Series(self.track, self.metric, self.source, self._times, self._values, start, stop)
 
 
+TORCH_ALLOCATED: Final = Metric("torch.allocated", "bytes", title="allocated by PyTorch")
+TORCH_RESERVED: Final = Metric("torch.reserved", "bytes", title="reserved by PyTorch")
+TORCH_GROWN: Final = Metric("torch.allocated_since_start", "bytes", title="allocated since the profile began")
+"""What PyTorch's allocators held, on the tracks of GPUs and processes; the last one in traces before 2022, that tell of
+each allocation and not of what there was before."""
+
 FROM_BEFORE: Final = " (from before the capture)"
 NOT_GIVEN_BACK: Final = " (not given back)"
 GIVING_BACK_LOST: Final = " (giving back not recorded)"

@@ -12,16 +12,24 @@ from typing import Final
 
 from llmtop import ids
 from llmtop.columns import in_order, indexed, lengths, shifted
-from llmtop.model import Fact, KernelTable, Metric, Series, SpanTable, Track, TrackId, TrackKind
+from llmtop.model import (
+    TORCH_ALLOCATED,
+    TORCH_GROWN,
+    TORCH_RESERVED,
+    Fact,
+    KernelTable,
+    Metric,
+    Series,
+    SpanTable,
+    Track,
+    TrackId,
+    TrackKind,
+)
 from llmtop.parsers.allocations import SUFFIXES, Ends, MemoryEvent, allocations, columns_of
 from llmtop.parsers.kineto_spans import WITH_BYTES, EventSorter, SpanRows
 from llmtop.text import base_name
 
 SOURCE: Final = "PyTorch profiler"
-ALLOCATED: Final = Metric("torch.allocated", "bytes", title="allocated by PyTorch")
-RESERVED: Final = Metric("torch.reserved", "bytes", title="reserved by PyTorch")
-GROWN: Final = Metric("torch.allocated_since_start", "bytes", title="allocated since the profile began")
-"""Of traces before 2022, which tell of each allocation and not of what there was before."""
 _ASKED = ("get memory", "give memory back")
 _FIRST_JOIN = 1 << 61
 """Above the ids that join calls to what they asked for."""
@@ -135,11 +143,11 @@ class Tables:
             track = self._gpu(number) if kind == "gpu" else self._process(number)
             order = sorted(range(len(times)), key=times.__getitem__)
             at = array("q", (times[i] - self.zero_ns for i in order))
-            told = [(ALLOCATED, allocated), *([(RESERVED, reserved)] if kind == "gpu" else [])]
+            told = [(TORCH_ALLOCATED, allocated), *([(TORCH_RESERVED, reserved)] if kind == "gpu" else [])]
             columns = [(metric, array("d", map(values.__getitem__, order))) for metric, values in told]
             if all(map(math.isnan, allocated)):
                 steps = (0.0 if math.isnan(grown[i]) else grown[i] for i in order)
-                columns = [(GROWN, array("d", accumulate(steps)))]
+                columns = [(TORCH_GROWN, array("d", accumulate(steps)))]
             for metric, values in columns:
                 yield Series(track, metric, SOURCE, at, values, 0, len(at))
 

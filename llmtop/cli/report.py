@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 FORMATS = ("text", "json", "md", "csv", "html")
-BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation")
-"""The values of `By` and `Listed` of the analysis, which is not loaded for them."""
+BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory")
+"""The values of `By` and `Listed` of the analysis, which is not loaded for them, and memory over time."""
 TOGETHER = "several files are ranks of one run, even if nothing in them says so"
 _FALLBACK_SIZE = (100, 24)
 

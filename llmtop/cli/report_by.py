@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from llmtop.analysis.pages.breakdown import Breakdown, By, Difference, Spread, TimePart, breakdown, shares_of
 from llmtop.analysis.pages.breakdown_table import breakdown_table, spread_of, spread_text, why_slow
 from llmtop.analysis.pages.ranks import rank_lines
 from llmtop.analysis.tables import RowTable, csv_line
-from llmtop.analysis.timeline import listed_table
+from llmtop.analysis.timeline import listed_table, memory_table
 from llmtop.analysis.timeline.listed import Listed, listed
 from llmtop.cli.documents import fact
 from llmtop.cli.report_listed import listed_csv, listed_document
+from llmtop.cli.report_memory import memory_csv, memory_document, memory_report_table, said_below
 from llmtop.cli.report_rows import cell_texts
 from llmtop.errors import FileError
 from llmtop.model import Unknown
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from llmtop.cli.documents import Json
     from llmtop.model import Trace
 
-Table: TypeAlias = By | Listed
+Table: TypeAlias = By | Listed | Literal["memory"]
 """What one table can be of."""
 _TITLES: Mapping[By, str] = {
     By.STEP: "Steps",
@@ -35,6 +36,8 @@ _NO_CALLS = Unknown("the capture has no CUDA calls to tell what was asked for in
 
 def table_named(by: str) -> Table:
     """What a value of `--by` asks for."""
+    if by == "memory":
+        return "memory"
     return Listed(by) if by in tuple(Listed) else By(by)
 
 
@@ -42,11 +45,15 @@ def title_of(trace: Trace, by: Table) -> str:
     """What stands above the table."""
     if by is By.RANK and trace.parts:
         return "Time by rank"
+    if by == "memory":
+        return memory_table.TITLE
     return listed_table.TITLES[by] if isinstance(by, Listed) else _TITLES[by]
 
 
 def part_table(trace: Trace, by: Table, *, each_range: bool) -> RowTable | Unknown:
     """Its rows, as a table that shows them."""
+    if by == "memory":
+        return memory_report_table(trace)
     if isinstance(by, Listed):
         rows = listed(trace, by)
         return rows if isinstance(rows, Unknown) else listed_table.listed_table(rows, by)
@@ -61,6 +68,8 @@ def part_texts(table: RowTable, most: int) -> list[list[str]]:
 
 def said_of(trace: Trace, by: Table, *, each_range: bool) -> list[str]:
     """What stands with the table: how its rows were found, how long steps last, which are slow and why."""
+    if by == "memory":
+        return said_below(trace)
     if isinstance(by, Listed):
         return listed_table.said_of_all(listed(trace, by))
     found = breakdown(trace, by, each=each_range)
@@ -83,6 +92,8 @@ def said_of(trace: Trace, by: Table, *, each_range: bool) -> list[str]:
 
 def part_document(trace: Trace, by: Table, *, each_range: bool) -> Json:
     """The object under "by"."""
+    if by == "memory":
+        return memory_document(trace)
     if isinstance(by, Listed):
         return listed_document(trace, by)
     found = breakdown(trace, by, each=each_range)
@@ -170,6 +181,8 @@ def report_by_csv(trace: Trace, by: Table, *, each_range: bool = False) -> Itera
     Raises:
         FileError: There is no such table.
     """
+    if by == "memory":
+        return memory_csv(trace)
     if isinstance(by, Listed):
         return listed_csv(trace, by)
     found = breakdown(trace, by, each=each_range)

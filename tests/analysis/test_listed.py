@@ -91,6 +91,8 @@ def copied(path: Path) -> Trace:
         made.copy(now + 10 * US, now + 30 * US, call, HTOD, host=PINNED, size=1 << 20)
     call = made.call("cudaMemcpy", 30 * MS, 31 * MS)
     made.copy(30 * MS, 30 * MS + US, call, DTOH, host=PAGEABLE, size=SMALL - 1)
+    call = made.call("cudaMemcpy", 32 * MS, 33 * MS)
+    made.copy(32 * MS, 32 * MS + US, call, DTOH, host=PAGEABLE, size=SMALL)
     return made.trace(path)
 
 

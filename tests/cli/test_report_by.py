@@ -27,6 +27,7 @@ from tests.cli.test_report_timeline import words
 from tests.kernel_traces import LADDER, ROOT, TIMELINE, Launch
 from tests.kernel_traces import report as made
 from tests.nsys_capture import MS, US, Capture
+from tests.parsers.kineto_files import QWEN
 
 SCHEMA = json.loads(
     next(part for part in re.findall(r"```json\n(.*?)```", (ROOT / "docs" / "json-report.md").read_text(), re.DOTALL))
@@ -51,7 +52,7 @@ def document(trace: Trace, by: str | None) -> dict[str, Any]:
 
 
 def test_what_can_be_asked_for_is_what_there_is() -> None:
-    assert (*By, *Listed) == BY
+    assert (*By, *Listed, "memory") == BY
 
 
 @pytest.mark.parametrize("kind", ["text", "md", "html"])
@@ -146,6 +147,29 @@ def test_where_nothing_is_told_of_memory_the_formats_say_what_would_tell(run: Ca
     assert "--cuda-memory-usage=true" in document(load(TIMELINE), "allocation")["by"]["remedy"]
     assert "--cuda-memory-usage=true" in run(TIMELINE, "--by", "allocation")
     assert "--cuda-memory-usage=true" in run(TIMELINE, "--by", "allocation", "--format", "csv", code=1)
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_who_held_memory_at_its_peak_stands_in_every_format(kind: str) -> None:
+    said = re.sub(r"<[^>]*>", " ", "".join(report(load(QWEN), kind, by="memory")).replace("\\", ""))
+    assert "Memory over time" in said
+    assert "from before the capture" in said
+    assert "939 MiB were held before the first event: no event tells by whom" in " ".join(said.split())
+
+
+def test_memory_in_the_document_adds_up_and_csv_has_its_owners(run: Callable[..., str]) -> None:
+    pool, *_ = document(load(QWEN), "memory")["by"]["rows"]
+    assert (pool["track"], pool["is_all"], pool["growth"], pool["peak_bytes"]) == ("gpu:0", True, None, 2_088_508_416)
+    assert sum(one["peak_bytes"] for one in pool["owners"]) + pool["untold_bytes"] == pool["peak_bytes"]
+    assert len(pool["over_time_bytes"]) == 60
+    assert max(pool["over_time_bytes"]) == pool["peak_bytes"]
+    rows = list(csv.DictReader(io.StringIO(run(QWEN, "--by", "memory", "--format", "csv"))))
+    owners = [row for row in rows if row["of"] == "GPU 0"][2:]
+    assert [(row["got in"], int(row["at peak (bytes)"])) for row in owners] == [
+        (one["name"], one["peak_bytes"]) for one in pool["owners"]
+    ]
+    assert "--cuda-memory-usage=true" in run(TIMELINE, "--by", "memory", "--format", "csv", code=1)
+    assert "--cuda-memory-usage=true" in document(load(TIMELINE), "memory")["by"]["remedy"]
 
 
 # -- a part of the time -----------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ MODULES = (
     "idle",
     "steps",
     "timeline",
+    "memory",
 )
 """The modules beside this one whose `VIEW` shows a part of a file; the first that a file has is what it opens on. A new
 one is one file and one line here."""

@@ -33,6 +33,7 @@ RULES: tuple[Rule, ...] = (
         "no_work",
         "idle_unknown",
         "profiler_cost",
+        "memory_growth",
         "skinny_matrices",
         "fusion_chances",
         "type_conversions",
