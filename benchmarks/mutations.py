@@ -19,7 +19,8 @@ SHAPES = {"strict", "frozen", "slots", "kw_only", "eq", "order", "repr", "maxsiz
 NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 MARGIN = 1e-6
 """What less than this is added or taken away for lets rounding pass: half of it, or twice, does the same."""
-SYMMETRIC = {"min", "max", "isinstance", "hasattr", "cast", "TypeVar"}
+SYMMETRIC = {"min", "max", "product", "isinstance", "hasattr", "cast", "TypeVar"}
+"""Two arguments of these do the same the other way round, or are a mistake that the type checker tells."""
 
 
 @dataclass(frozen=True)

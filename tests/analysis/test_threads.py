@@ -22,7 +22,7 @@ from llmtop.analysis.threads.shares import (
 )
 from llmtop.analysis.threads.stall_times import resting_threads, timed_stacks
 from llmtop.analysis.threads.table import threads_of, threads_table
-from llmtop.model import NS_PER_S, Missing, Origin, Reading, Series, Trace, Track, TrackKind, Unknown, What
+from llmtop.model import NS_PER_S, Missing, Origin, Reading, Series, Stack, Trace, Track, TrackKind, Unknown, What
 from llmtop.session import Recorder
 from tests.analysis.verdict_scenes import POLLING
 from tests.live_traces import SOURCES, Scene, live_trace
@@ -254,6 +254,19 @@ def test_what_the_flame_makes_of_a_thread_that_sleeps_on_is_made_once() -> None:
     woken = [timed_stacks(sleeper.trace("futex", ran=0.5e9)) for _ in range(2)][-1]
     assert {one.state for one in woken} == {"on-cpu", "futex"}
     assert resting_threads(sleeper.trace("futex", ran=0.5e9)) == frozenset()
+
+
+@pytest.mark.parametrize(("looked_s", "weight_s"), [(90.0, 2.0), (30.0, 2.0), (12.0, 5.0), (0.3, 60.0)])
+def test_the_stacks_of_a_thread_that_has_ended_shrink_to_the_window(looked_s: float, weight_s: float) -> None:
+    """They are of the last half minute, or of what there is of it, and the window of the others is of ten seconds."""
+    trace = record(on_cpu=0.5, run_queue=0.0, causes={"futex": 5})
+    ended = [
+        Stack(("main",), 6e9 if unit == "ns" else 7.0, unit, "futex", ids.thread(1, 9)) for unit in ("ns", "samples")
+    ]
+    looked = replace(trace, stacks=tuple(ended), stacks_end_ns=trace.start_ns + round(looked_s * NS_PER_S))
+    told = [one for one in timed_stacks(looked) if one.track == ids.thread(1, 9)]
+    assert [(one.frames, one.unit) for one in told] == [(("main",), "ns")]
+    assert told[0].weight == pytest.approx(weight_s * 1e9)
 
 
 def test_a_thread_that_sleeps_on_is_told_as_before_until_it_runs() -> None:
