@@ -13,10 +13,12 @@ import pytest
 from llmtop import ids
 from llmtop.analysis.kernels.communication import communication
 from llmtop.analysis.pages.breakdown import Breakdown, By, breakdown
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.timeline.rows import rows_by_track, timeline_rows
 from llmtop.cli import main
 from llmtop.cli.report import report
 from llmtop.errors import ApartError
-from llmtop.model import ClockBasis, ClockFit, Trace
+from llmtop.model import ClockBasis, ClockFit, Trace, Unknown
 from llmtop.parsers.registry import load
 from llmtop.runs import files_of, load_together
 from tests.cli.test_report_by import SCHEMA
@@ -291,3 +293,44 @@ def test_a_folder_with_one_file_is_that_file(tmp_path: Path, run: RankRun) -> No
     trace = load_together([tmp_path])
     assert trace.parts == ()
     assert len(trace.spans["kernel"]) == len(load(only).spans["kernel"])
+
+
+def test_the_straggler_is_a_finding_that_says_how_clocks_were_compared(
+    tmp_path: Path, write: Writer, run: RankRun
+) -> None:
+    trace = load_together([written(tmp_path, write, run)])
+    (finding,) = [one for one in diagnose(trace).findings if one.rule == "exposed-communication"]
+    assert finding.message.endswith("mostly for rank 2")
+    assert finding.action.startswith("rank 2 computes 50 % longer than any other")
+    assert any("3 of 3 brought onto that of rank 0 by collectives" in one for one in finding.evidence)
+
+
+def test_rows_of_ranks_stand_in_their_order(tmp_path: Path, run: RankRun) -> None:
+    trace = load_together([written(tmp_path, nsys_file, run)])
+    spans = {kind: trace.spans[kind] for kind in ("kernel", "launch")}
+    rows = timeline_rows(trace, spans, {kind: rows_by_track(table) for kind, table in spans.items()})
+    gpus = [row.title for row in rows if "stream" in row.title]
+    assert gpus == [f"rank {i} stream 7" for i in range(4)]
+
+
+def test_forced_together_times_of_other_days_place_nothing(tmp_path: Path, write: Writer) -> None:
+    write(tmp_path, RankRun.of(2, 40, slow=0, seed=1), 0, PlantedClock())
+    write(tmp_path, RankRun.of(2, 40, slow=0, seed=2), 1, PlantedClock(utc_error_ns=86_400_000_000_000))
+    trace = load_together([tmp_path], is_forced=True)
+    clock = trace.parts[1].clock
+    assert isinstance(clock, Unknown)
+    assert "its time of day is 86399 s from that of the first file" in clock.reason
+    assert trace.end_ns - trace.start_ns < 200 * MS
+
+
+def test_collectives_that_are_alike_only_at_the_beginning_are_not_matched(tmp_path: Path) -> None:
+    """After warming up together each rank goes on with operations of its own."""
+    run = RankRun.of(2, 900, slow=1)
+    own = [
+        (NCCL.replace("AllReduce", "ReduceScatter") if name == NCCL else name, a, b) for name, a, b in run.kernels[1]
+    ]
+    run.kernels[1][600:] = own[600:]
+    for rank in range(2):
+        nsys_file(tmp_path, run, rank, PlantedClock())
+    trace = load_together([tmp_path])
+    assert fit_of(trace, 1).basis is ClockBasis.UTC

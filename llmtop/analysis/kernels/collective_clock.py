@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.columns import differences
-from llmtop.model import ClockBasis, ClockFit, Unknown
+from llmtop.model import NS_PER_S, ClockBasis, ClockFit, Unknown
 from llmtop.units import duration
 
 if TYPE_CHECKING:
@@ -31,8 +31,9 @@ _AMBIGUOUS = 3.0
 _FINE_NS = 2_000.0
 """Below it residuals are alike: as near as profilers write the end of a kernel down."""
 _MOST_NS = 1_000_000
-_MOST = 1_000
-"""Collectives that are laid beside each other to find the way; all of them make the fit."""
+_FEW, _KEPT, _MOST = 200, 40, 2_000
+"""Collectives that are laid beside each other in each way; the ways that are best then, and how many collectives choose
+among these. All of them make the fit."""
 _FARTHEST = 500
 """By how many collectives one file may begin earlier than the other."""
 _OVERLAP = 0.5
@@ -85,6 +86,9 @@ def _by_utc(first: Trace, other: Trace, fit: ClockFit | Unknown) -> ClockFit | U
     apart = _apart(first, other)
     if apart is None or isinstance(fit, ClockFit):
         return fit
+    between = max(other.start_ns + apart - first.end_ns, first.start_ns - other.end_ns - apart)
+    if between > _HOSTS_NS:
+        return Unknown(f"{fit.reason}, and its time of day is {between // NS_PER_S} s from that of the first file")
     is_one_host = bool(first.origin.host) and first.origin.host == other.origin.host
     return ClockFit(ClockBasis.HOST if is_one_host else ClockBasis.UTC, apart)
 
@@ -122,7 +126,9 @@ def _by_collectives(one: Collectives, other: Collectives, apart: int | None) -> 
     """
     if not (len(one) and len(other)):
         return Unknown("it has no collectives", "record all ranks while they work together")
-    ways = sorted(_ways(one, other))
+    rough = sorted(_ways(one, other))[:_KEPT]
+    further = ((_matched(one, other, lag, _MOST), _matched(one, other, lag), lag) for _, lag in rough)
+    ways = sorted((_left(*some), lag) for some, every, lag in further if min(len(some[0]), len(every[0])) >= FEWEST)
     if not ways:
         return Unknown("its collectives are not those of the first file", "record the ranks at the same time")
     best, _ = ways[0]
@@ -152,8 +158,8 @@ def _ways(one: Collectives, other: Collectives) -> Iterator[tuple[float, int]]:
     """How far ends are apart when collective i of the other is i + lag of the one, for each lag that fits."""
     least = max(FEWEST, int(_OVERLAP * min(len(one), len(other))))
     for lag in range(max(-_FARTHEST, least - len(other)), min(_FARTHEST, len(one) - least) + 1):
-        ends, others = _matched(one, other, lag, _MOST)
-        if len(ends) >= max(FEWEST, _ALIKE * min(least, _MOST)):
+        ends, others = _matched(one, other, lag, _FEW)
+        if len(ends) >= max(FEWEST, _ALIKE * min(least, _FEW)):
             yield _left(ends, others), lag
 
 
@@ -189,8 +195,9 @@ def _fit(ends: Sequence[int], others: Sequence[int], *, is_sure: bool) -> ClockF
     third = max(1, len(apart) // 3)
     early, late = (slice(third), slice(len(apart) - third, None))
     length = median(others[late]) - median(others[early])
-    grown = median(apart[late]) - median(apart[early])
-    scatter = median(abs(one - median(apart[part])) for part in (early, late) for one in apart[part])
+    at_first, at_last = median(apart[early]), median(apart[late])
+    grown = at_last - at_first
+    scatter = median([*(abs(one - at_first) for one in apart[early]), *(abs(one - at_last) for one in apart[late])])
     is_drift = len(apart) >= 2 * FEWEST and length > 0 and abs(grown) > _DRIFTS * max(scatter, _TICK_NS)
     drift = grown / length if is_drift else 0.0
     since = others[0]

@@ -136,10 +136,10 @@ def _covered(stretches: Iterable[_Stretch], others: Sequence[_Stretch]) -> int:
     ends = [end for _, end in others]
     covered = 0
     for start, end in stretches:
-        for since, until in others[bisect_right(ends, start) :]:
-            if since >= end:
-                break
-            covered += min(end, until) - max(start, since)
+        i = bisect_right(ends, start)
+        while i < len(others) and others[i][0] < end:
+            covered += min(end, others[i][1]) - max(start, others[i][0])
+            i += 1
     return covered
 
 

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.communication import communication
-from llmtop.analysis.timeline.clock_words import clock_text
-from llmtop.model import ClockFit, TrackId
+from llmtop.analysis.timeline.clock_words import clock_text, clocks_text
+from llmtop.model import TrackId
 from llmtop.units import count, duration, percent
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def rank_lines(trace: Trace, parts: Sequence[TimePart]) -> Iterator[str]:
     for part in trace.parts[1:] if len(trace.parts) <= _LISTED else ():
         yield f"clock of {part.name}: {clock_text(part.clock)}"
     if len(trace.parts) > _LISTED:
-        yield f"clocks: {_in_short(trace)}"
+        yield f"clocks: {clocks_text(trace)}"
 
 
 def rank_summary(parts: Sequence[TimePart]) -> str:
@@ -100,13 +100,3 @@ def _waited_for(parts: Sequence[TimePart]) -> Iterator[str]:
             f"{late.name}, last at {count(late.met.last)} of {count(late.met.operations)} collectives; the others "
             f"waited {duration(late.met.waited_for_ns)} for it, {share} of all such waiting"
         )
-
-
-def _in_short(trace: Trace) -> str:
-    """Of many files: how many have a clock that can be compared, and how near at worst."""
-    fits = [part.clock for part in trace.parts[1:]]
-    known = [fit for fit in fits if isinstance(fit, ClockFit) and fit.is_comparable]
-    worst = max((fit.residual_ns or 0.0 for fit in known), default=0.0)
-    return (
-        f"{len(known)} of {len(fits)} by collectives, whose ends are then up to {duration(worst)} apart in the median"
-    )

@@ -13,6 +13,7 @@ from llmtop.analysis.kernels.communication import Communication, communication, 
 from llmtop.analysis.kernels.family import kernel_kind
 from llmtop.analysis.rules import idle, stakes
 from llmtop.analysis.timeline.account import idle_account
+from llmtop.analysis.timeline.clock_words import clocks_text
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.model import Finding, TrackId
 from llmtop.units import count, duration, percent
@@ -159,6 +160,8 @@ def _evidence(trace: Trace, gpus: Sequence[Communication]) -> Iterator[str]:
         yield f"computing: {idle.of_others(_ranked({gpu.gpu: gpu.computing_ns for gpu in gpus}))} (nsys)"
         nothing = {gpu.gpu: gpu.idle_ns for gpu in idle_account(trace).gpus}
         yield f"with nothing to do: {idle.of_others(_ranked(nothing))} (nsys)"
+    if trace.parts:
+        yield f"clocks: {clocks_text(trace)}"
     names = dict.fromkeys(kernel_kind(name).title for name in gpus[0].names)
     yield f"kernels: {', '.join(list(names)[:_NAMES])}"
 

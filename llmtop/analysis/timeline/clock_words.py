@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from llmtop.model import ClockBasis, ClockFit, Unknown
 from llmtop.units import count, duration
+
+if TYPE_CHECKING:
+    from llmtop.model import Trace
 
 _SEEN = 1e-9
 """Drift below a nanosecond in each second is none."""
@@ -29,6 +34,15 @@ def clock_text(clock: ClockFit | Unknown) -> str:
     if clock.basis is ClockBasis.UTC:
         return f"{moved} by the {clock.basis}, good to milliseconds at best: who waits for whom is not told"
     return f"{moved} by {clock.basis}: no collectives tell it, so who waits for whom is not told"
+
+
+def clocks_text(trace: Trace) -> str:
+    """Of all files of a run: how many have a clock that can be compared, and how near at worst."""
+    fits = [part.clock for part in trace.parts[1:]]
+    known = [fit for fit in fits if isinstance(fit, ClockFit) and fit.is_comparable]
+    worst = round(max((fit.residual_ns or 0.0 for fit in known), default=0.0))
+    near = f", whose ends are then up to {duration(worst)} apart in the median" if known else ""
+    return f"{len(known)} of {len(fits)} brought onto that of {trace.parts[0].name} by collectives{near}"
 
 
 def _signed(ns: float) -> str:

@@ -203,7 +203,9 @@ def _gpu_rows(trace: Trace, uses: _Uses, series: dict[TrackId, list[TimelineRow]
         if ids.kind(track) in _GPU_TRACKS:
             streams[ids.gpu_of(track)].append(track)
     rows = [_gpu_row(trace, uses, gpu, own, series) for gpu, own in streams.items()]
-    for place, row in enumerate(sorted(rows, key=_by_use)):
+    order = {str(gpu): place for place, gpu in enumerate(gpu for part in trace.parts for gpu in part.gpus)}
+    rows.sort(key=lambda row: (order.get(row.key, len(order)), _by_use(row)))  # ranks are compared in their own order
+    for place, row in enumerate(rows):
         yield row if place == 0 else replace(row, is_open=False)
 
 
