@@ -159,13 +159,15 @@ def test_processes_come_and_go(tmp_path: Path, alive: dict[int, str]) -> None:
     alive[CHILD] = "78"
     maps = {"time": {f"{PID},{READ}": 5, f"{CHILD},{READ}": 7}, "renewed": {f"{PID}": 1}, "ended": {f"{TID}": PID}}
     later = {"time": {f"{PID},{READ}": 6, f"{CHILD},{READ}": 7}, "born": {"12": 1}}
-    program = bpftrace(tmp_path, look(S, **maps) + look(2 * S, **later) + look(3 * S, **later))
-    first, second, third = reports(program, 3, then=lambda: alive.pop(CHILD, None))
+    last = {"time": {f"{PID},{READ}": 6, f"{CHILD},{READ}": 9}}
+    program = bpftrace(tmp_path, look(S, **maps) + look(2 * S, **later) + look(3 * S, **later) + look(4 * S, **last))
+    first, second, third, fourth = reports(program, 4, then=lambda: alive.pop(CHILD, None))
     assert (first["born"], first["gone"], first["renewed"], first["ended"]) == ([CHILD], [], [PID], [[PID, TID]])
     assert sorted(first["calls"]) == [[PID, READ, 0, 0, 5, {}], [CHILD, READ, 0, 0, 7, {}]]
     assert (second["born"], second["gone"], second["calls"]) == ([], [CHILD], [[PID, READ, 0, 0, 6, {}]])
     assert (third["born"], third["gone"]) == ([], [])
-    assert third["calls"] == [[CHILD, READ, 0, 0, 7, {}]], "what was dropped with its process is new"
+    assert third["calls"] == [], "what was dropped with its process is told no more"
+    assert fourth["calls"] == [[CHILD, READ, 0, 0, 2, {}]], "another of its id counts from 0"
 
 
 def test_a_child_is_known_by_its_sleep_too(tmp_path: Path, alive: dict[int, str]) -> None:

@@ -179,6 +179,33 @@ def test_how_long_a_thread_waited_goes_with_it(tids: Collection[int], pids: Coll
     assert library.read(Printout(7 * S, again))["in_libraries"] == [(PID, TID, 0, S // 2)]
 
 
+def test_what_a_thread_did_in_libraries_goes_with_it() -> None:
+    """The map keeps it until it is made anew: it is told no more, and another thread of the id counts from 0."""
+    library, launch = LibraryCalls(), NUMBERS["cuLaunchKernel"]
+    counted = {"library_calls": {f"{PID},{TID},{launch}": 9, f"{PID},{TID + 1},{launch}": 4}}
+    assert sorted(library.read(Printout(S, counted))["in_libraries"]) == [(PID, TID, 9, 0), (PID, TID + 1, 4, 0)]
+    library.forget({TID}, ())
+    assert library.read(Printout(2 * S, counted))["in_libraries"] == []
+    counted["library_calls"][f"{PID},{TID},{launch}"] = 11
+    assert library.read(Printout(3 * S, counted))["in_libraries"] == [(PID, TID, 2, 0)]
+    library.forget({TID}, ())
+    library.begin_again()
+    assert library.read(Printout(4 * S, {"library_calls": {f"{PID},{TID},{launch}": 1}}))["in_libraries"] == [
+        (PID, TID, 1, 0)
+    ]
+
+
+def test_histograms_of_what_ended_are_taken_off_slot_by_slot_and_still_fill_the_map() -> None:
+    sums: MapSums[dict[int, int]] = MapSums()
+    sums.take({(1, 2): {3: 5, 4: 1}})
+    sums.forget({1}, 0)
+    assert (sums.items(), sums.entries()) == ([], 2)
+    sums.take({(1, 2): {3: 7, 4: 1, 5: 2}})
+    assert (sums.items(), sums.entries()) == ([((1, 2), {3: 2, 5: 2})], 3)
+    sums.take({})
+    assert sums.items() == [((1, 2), {3: 2, 5: 2})]
+
+
 def sleeping(since: int, call: int = FUTEX, state: int = 1, taken: int = 1) -> list[int]:
     return [since, PID, call | state << STATE_SHIFT, taken]
 

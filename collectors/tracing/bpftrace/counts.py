@@ -184,5 +184,7 @@ class LibraryCalls:
         self._latency.forget(pids, 0)
         for sums in (self._ns, self._time, self._calls, self._counted):
             sums.forget(pids, 0)
+        for sums in (self._time, self._calls):
+            sums.forget(tids, 1)
         self._dead |= set(tids)
         self._told = {key: told for key, told in self._told.items() if key[1] not in tids and key[0] not in pids}

@@ -398,7 +398,13 @@ def test_what_bpftrace_told_of_an_id_goes_with_it(by_process: bool) -> None:
     first = sleeps.read(as_look(found, START + 10 * MS))
     assert sorted(row.tid for row in first["waits"]) == [WORKER, OTHER]
     sleeps.forget((), {PID}) if by_process else sleeps.forget({WORKER}, ())
-    again = sleeps.read(as_look(found, START + 20 * MS))
-    assert again["waits"] == [(PID, WORKER, FUTEX, 1, 0, 7 * MS)], "as of one that was never seen"
+    again = sleeps.read(as_look(found, START + 10 * MS))
+    assert (again["waits"], again["wakes"], again["queue"]) == ([], [], []), "what the maps still hold of it"
+    events += [
+        Enter(START + 11 * MS, WORKER, FUTEX), Switch(START + 12 * MS, WORKER, "S", 0),
+        Wake(START + 15 * MS, PID, WORKER), Switch(START + 15 * MS + 300, 0, "R", WORKER),
+    ]  # fmt: skip
+    again = sleeps.read(as_look(counted(events, OWNERS), START + 20 * MS))
+    assert again["waits"] == [(PID, WORKER, FUTEX, 1, 0, 3 * MS)], "as of one that was never seen"
     assert again["wakes"] == [(PID, WORKER, PID, 1)]
-    assert again["queue"] == ([(PID, {1: 1})] if by_process else [])
+    assert again["queue"] == [(PID, {1: 1 if by_process else 2})]
