@@ -141,6 +141,27 @@ def test_lines_of_ranges_within_each_other_show_where_the_row_is_open() -> None:
     assert names_on(timeline, cursor)[at] == "NVTX: step 1, forward, step 2"
 
 
+def test_the_cursor_stays_where_it_stood_when_its_line_is_gone() -> None:
+    """On the row whose lines were closed, else on as many lines down, else on the last one."""
+    timeline = ready(scene())
+    cursor = TimelineCursor(timeline)
+    places = cursor.places()
+    assert (cursor.at([]), cursor.at(places)) == (0, 0)
+    nested = next(i for i, place in enumerate(places) if place.depth == 1)
+    cursor.move(nested)
+    assert cursor.at(places) == nested
+    assert cursor.at([*places[:nested], *places[nested + 1 :]]) == nested - 1, "the row itself"
+    cursor.move(len(places))
+    assert cursor.at(places) == len(places) - 1, "no further than the last"
+    assert cursor.at(places[:-3]) == len(places) - 4
+    cursor.move(-2)
+    assert cursor.at(places) == len(places) - 6
+    cursor.move(-len(places))
+    assert cursor.at(places) == 0
+    cursor.move(2)
+    assert cursor.at([*places[:2], *places[3:]]) == 2
+
+
 def test_long_tables_give_the_same_rows_and_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     short = ready(scene())
     known = names_on(short, TimelineCursor(short))

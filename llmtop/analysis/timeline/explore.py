@@ -73,7 +73,7 @@ class TimelineCursor:
         keys = [place.key for place in places]
         if self._key not in keys and self._key is not None and (self._key[0], 0) in keys:
             self._key = self._key[0], 0  # its row was closed, or is not prepared yet
-        self._at = keys.index(self._key) if self._key in keys else min(self._at, len(keys) - 1)
+        self._at = keys.index(self._key) if self._key in keys else max(0, min(self._at, len(keys) - 1))
         self._key = keys[self._at] if keys else None
         return self._at
 
