@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from llmtop import ids
+from llmtop.analysis.pages import series as series_page
 from llmtop.analysis.pages.series import SeriesTable, series_table
-from llmtop.analysis.series.summary import SeriesRow, why_no_series
+from llmtop.analysis.series.summary import SeriesRow, series_row, why_no_series
 from llmtop.model import NS_PER_S, Metric, Origin, Series, Trace, TrackId, Unknown
 
 GPU = ids.gpu(0)
@@ -87,3 +88,18 @@ def test_on_a_narrow_screen_who_read_it_goes_first_and_the_newest_value_stays() 
 def test_columns_that_are_fitted_are_no_wider_than_what_stands_in_them() -> None:
     widths = {one.key: one.width for one in table_of(series(GPU, POWER, 1.0)).fitted().columns}
     assert (widths["last"], widths["source"]) == (len("1.00 W"), len("source "))
+
+
+def test_numbers_of_fitted_rows_are_not_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large file that takes a part of a second, which keys must not wait for; samples are read when seen."""
+    table = table_of(series(GPU, POWER, 1.0, 5.0), series(ids.gpu(1), POWER, 2.0, None, 3.0)).fitted()
+    cells, row = [table.cells(i) for i in range(2)], table.row(table.key(0))
+    assert [value for _, value in row.values] == [1.0, 5.0]
+    asked: list[Series] = []
+    monkeypatch.setattr(series_page, "series_row", lambda trace, one: asked.append(one) or series_row(trace, one))  # type: ignore[func-returns-value]
+    for column, first in (("last", 0), ("least", 1), ("mean", 0), ("most", 0)):
+        ordered = table.sorted_by(column, descending=True).filtered("power")
+        assert [ordered.cells(i) for i in range(2)] == [cells[first], cells[1 - first]], column
+    assert asked == []
+    table.row(table.key(0))
+    assert len(asked) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.analysis.series.summary import SeriesRow, names_of, series_row, why_no_series
@@ -12,7 +12,7 @@ from llmtop.model import Unknown
 from llmtop.units import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from llmtop.model import Trace, TrackId
 
@@ -40,12 +40,17 @@ _AS_WIDE_AS_MAY_BE = tuple(" " * column.width for column in _COLUMNS if column.k
 
 @dataclass(frozen=True, slots=True)
 class SeriesTable:
-    """An implementation of `views.TableView`: by track and metric, unless it is sorted."""
+    """An implementation of `views.TableView`: by track and metric, unless it is sorted.
+
+    Attributes:
+        known: Rows that are worked out already, without their samples.
+    """
 
     trace: Trace
     keys: tuple[SeriesKey, ...]
     columns: tuple[Column, ...]
     widest: tuple[int, ...]
+    known: Mapping[SeriesKey, SeriesRow] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -56,10 +61,13 @@ class SeriesTable:
 
     def cells(self, row: int) -> Sequence[Cell]:
         """One cell per column: numbers with their units, which differ by row."""
-        found = self.row(self.keys[row])
+        found = self._known(self.keys[row])
         values = (value_of(found) for value_of in _VALUES.values())
         told = (value if isinstance(value, Unknown) else quantity(value, found.unit) for value in values)
         return found.track, found.title, *told, found.source
+
+    def _known(self, key: SeriesKey) -> SeriesRow:
+        return self.known.get(key) or self.row(key)
 
     def key(self, row: int) -> SeriesKey:
         """Its track and its metric."""
@@ -73,11 +81,11 @@ class SeriesTable:
     def _ordered_by(self, key: SeriesKey, column: str) -> Cell:
         if column not in _VALUES:
             return self._texts(key)[column]
-        if column == "last":  # of all that a series holds it takes the end
+        if column == "last" and key not in self.known:  # of all that a series holds it takes the end
             last = series_row(self.trace, self.trace.series[key].newest(_NEWEST)).last
             if not isinstance(last, Unknown):
                 return last
-        return _VALUES[column](self.row(key))
+        return _VALUES[column](self._known(key))
 
     def filtered(self, text: str) -> SeriesTable:
         """Those of a track, a number or a source whose name contains `text`, ignoring case."""
@@ -91,9 +99,10 @@ class SeriesTable:
         return {"track": track, "title": title, "source": series.source}
 
     def fitted(self) -> SeriesTable:
-        """With columns of numbers too no wider than their longest cell: all of them are worked out for that."""
-        columns, widest = fitted(self.columns, [self.cells(i) for i in range(len(self))])
-        return replace(self, columns=columns, widest=widest)
+        """With columns of numbers too no wider than their longest cell: all are worked out for that, and kept."""
+        known = replace(self, known={key: replace(self.row(key), values=()) for key in self.keys})
+        columns, widest = fitted(self.columns, [known.cells(i) for i in range(len(self))])
+        return replace(known, columns=columns, widest=widest)
 
 
 def series_table(trace: Trace) -> SeriesTable | Unknown:
