@@ -334,3 +334,21 @@ def test_collectives_that_are_alike_only_at_the_beginning_are_not_matched(tmp_pa
         nsys_file(tmp_path, run, rank, PlantedClock())
     trace = load_together([tmp_path])
     assert fit_of(trace, 1).basis is ClockBasis.UTC
+
+
+def test_without_a_common_clock_a_rank_that_computes_longer_is_told_by_that(tmp_path: Path, write: Writer) -> None:
+    """Each rank was recorded in steps of its own: collectives are there, and match nowhere."""
+    for rank in range(3):
+        write(tmp_path, RankRun.of(3, 40, slow=1, seed=rank), rank, PlantedClock())
+    found = [one for one in diagnose(load_together([tmp_path])).findings if "rank 1" in one.message]
+    assert [one.rule for one in found] == ["rank-imbalance"]
+    assert any("0 of 2 brought onto that of rank 0" in one for one in found[0].evidence)
+    alone = {rank: RankRun.of(3, 40, slow=1, seed=rank).computes(rank) for rank in range(3)}
+    assert found[0].at_stake_ns == pytest.approx(alone[1] - (alone[0] + alone[2]) / 2, rel=1e-6)
+
+
+def test_ranks_that_compute_alike_are_no_finding(tmp_path: Path) -> None:
+    for rank in range(3):
+        nsys_file(tmp_path, RankRun.of(3, 40, slow=1, by=1.0, seed=9 - rank), rank, PlantedClock())
+    trace = load_together([tmp_path])
+    assert not [one for one in diagnose(trace).findings if one.rule == "rank-imbalance"]

@@ -40,7 +40,7 @@ _OVERLAP = (
     "overlap it with computation (a stream of its own, prefetching), or send less: fewer GPUs for each model, messages "
     "fused or quantised, a custom all-reduce for small ones"
 )
-_MORE_WORK = (
+MORE_WORK = (
     "give it less work (shards, experts, batches of the same size), or find why its kernels are slower (clocks: power, "
     "heat, other processes on it)"
 )
@@ -90,11 +90,11 @@ def _advice(trace: Trace, gpus: Sequence[Communication]) -> _Advice:
     basis = f"what {gpu_title(worst.gpu)} waits for the last GPU to come, and computes nothing meanwhile"
     late = _late(gpus)
     works_more, action = _straggler(late, gpus) if late else (False, _IMBALANCE)
-    command = (_CLOCKS, "") if works_more else profiling.of_threads(trace)
+    command = (CLOCKS, "") if works_more else profiling.of_threads(trace)
     return _Advice(action, worst.exposed_waiting_ns, basis, *command)
 
 
-_CLOCKS = "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER"
+CLOCKS = "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER"
 
 
 def _of_transport(trace: Trace, gpu: Communication) -> tuple[str, str]:
@@ -141,7 +141,7 @@ def _straggler(late: TrackId, gpus: Sequence[Communication]) -> tuple[bool, str]
     times = f"{duration(own)} to {duration(other)}"
     difference = percent(100 * abs(own - other) / max(1, other))
     if own > _MORE * other:
-        return True, f"{gpu_title(late)} computes {difference} longer than {whose} ({times}): {_MORE_WORK}"
+        return True, f"{gpu_title(late)} computes {difference} longer than {whose} ({times}): {MORE_WORK}"
     than = f"only {difference} longer than" if own > other else f"{difference} less than"
     how = f"{than} {whose} ({times})" if duration(own) != duration(other) else f"as long as {whose} ({duration(own)})"
     return False, f"{gpu_title(late)} is waited for longest, and computes {how}: {_LATE_CPU}"

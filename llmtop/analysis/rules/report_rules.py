@@ -28,6 +28,7 @@ RULES: tuple[Rule, ...] = (
         "graph_gaps",
         "kernel_turnaround",
         "exposed_communication",
+        "rank_imbalance",
         "queued_work",
         "code_loading",
         "no_work",
