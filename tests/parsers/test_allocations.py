@@ -66,6 +66,7 @@ def test_pytorchs_memory_is_held_and_asked_for_by_threads(tmp_path: Path) -> Non
         memory(1050, -256, 0x20, 4096), memory(1015, 512, 0x10, 4864), memory(1090, -512, 0x10, 3584),
         memory(1100, 128, 0x10, 3712, tid=11), memory(1120, 64, 0x99, 64, device=1),
         memory(1130, -64, 0x99, 0, device=1), memory(1140, -64, 0x99, 0, device=1),
+        memory(1122, 1, 0x77, 65, device=1), memory(1125, -1, 0x77, 64, device=1),
     )  # fmt: skip
     table = trace.spans["allocation"]
     assert [
@@ -76,6 +77,7 @@ def test_pytorchs_memory_is_held_and_asked_for_by_threads(tmp_path: Path) -> Non
         ("PyTorch's memory", "gpu:0", 15_000, 90_000),
         ("PyTorch's memory (not given back)", "gpu:0", 100_000, 140_000),
         ("PyTorch's memory", "gpu:1", 120_000, 130_000),
+        ("PyTorch's memory", "gpu:1", 122_000, 125_000),
     ]
     asked = trace.more_spans["allocator"]
     by_join = {
@@ -84,7 +86,7 @@ def test_pytorchs_memory_is_held_and_asked_for_by_threads(tmp_path: Path) -> Non
     }
     assert [by_join[join] for join in table.correlation] == [
         (ids.thread(10, 10), "give memory back"), (ids.thread(10, 10), "get memory"),
-        (ids.thread(10, 11), "get memory"), (ids.thread(10, 10), "get memory"),
+        (ids.thread(10, 11), "get memory"), *[(ids.thread(10, 10), "get memory")] * 2,
     ]  # fmt: skip
     assert [(issue.code, issue.count) for issue in trace.issues if "allocation" in issue.code] == [
         ("kineto-allocation-odd", 1)

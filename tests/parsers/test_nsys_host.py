@@ -68,6 +68,19 @@ def test_when_calls_were_traced_is_no_call(capture: Capture, tmp_path: Path) -> 
     assert rows(NsysSqliteParser().parse(path), "os") == [("read", 41, 49)]
 
 
+def test_of_all_classes_of_rows_those_of_tracing_are_no_calls(capture: Capture, tmp_path: Path) -> None:
+    """ENUM_NSYS_EVENT_CLASS has two or more of each library that is traced: that it began, and that it ended."""
+    for number in range(100):
+        capture.os(f"class {number}", 50 + number, 60 + number)
+    path = capture.write(tmp_path / "capture.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE OSRT_API SET eventClass = start - 50 WHERE start >= 50")
+        database.commit()
+    calls = {name for name, *_ in rows(NsysSqliteParser().parse(path), "os")}
+    left_out = [number for number in range(100) if f"class {number}" not in calls]
+    assert left_out == [*range(31, 37), *range(45, 48), 79, 80, 84, 85, 87, 88, 90, 91]
+
+
 def test_a_thread_is_off_its_cpu_from_going_to_coming(capture: Capture, tmp_path: Path) -> None:
     capture.off_cpu(100, 150, BLOCKED)
     capture.off_cpu(160, 170, RUNNABLE)

@@ -121,10 +121,16 @@ OLD_MEMORY = (
 )
 
 
-def memory(path: Path, *events: tuple[int, int, int, int, int]) -> None:
+def memory(path: Path, *events: tuple[int, int, int, int, int], gpu: int = 0) -> None:
     """Allocations (0) and releases (1): start, address, bytes, kind, which of both."""
-    rows = ((t, PROCESS, 0, 1, at, 0, size, kind, what, *[None] * 6) for t, at, size, kind, what in events)
+    rows = ((t, PROCESS, gpu, 1, at, 0, size, kind, what, *[None] * 6) for t, at, size, kind, what in events)
     add_table(path, "CUDA_GPU_MEMORY_USAGE_EVENTS", OLD_MEMORY, *rows)
+
+
+def test_memory_is_of_the_gpu_that_it_is_on(path: Path) -> None:
+    memory(path, (10, 1, 100, 2, 0), (30, 1, 100, 2, 1), gpu=1)
+    trace = read(path)
+    assert told(trace.spans["allocation"]) == [("device memory", ids.gpu_process(ids.gpu(1), PID), 10, 30)]
 
 
 def test_memory_is_held_from_its_allocation_to_its_release(path: Path) -> None:
