@@ -79,7 +79,7 @@ def bpftrace(folder: Path, *runs: list[dict[str, Any]], version: str = "bpftrace
     program.write_text(
         "#!/bin/sh\n"
         f'test "$1" = --version && echo {version} && exit\n'
-        f'cd {folder}; cat "$5" >> scripts; set -- run*; cat "$1"; rm "$1"\n'
+        f'cd {folder}; cat "$5" >> scripts; set -- run*; mv "$1" now; cat now\n'
         "exec sleep 60\n"
     )
     program.chmod(0o755)
