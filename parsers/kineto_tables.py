@@ -31,8 +31,8 @@ from llmtop.text import base_name
 
 SOURCE: Final = "PyTorch profiler"
 _ASKED = ("get memory", "give memory back")
-_FIRST_JOIN = 1 << 61
-"""Above the ids that join calls to what they asked for."""
+_FIRST_JOIN = 1 << 40
+"""Above the ids that join calls to what they asked for, which have 32 bits; below what joined traces have keys for."""
 _HOST_ALONE = frozenset({"python", "overhead", "sync"})
 """Kinds of spans that say nothing of how long the capture is: they last from before to behind."""
 

@@ -23,8 +23,8 @@ def listed_document(trace: Trace, what: Listed) -> Json:
 
 
 def _row(row: ListedRow) -> Json:
-    told = row.launched, row.idle_ns, row.held
-    launched, idle_ns, held = (fact(value) if isinstance(value, Unknown) else value for value in told)
+    told = row.launched, row.idle_ns, row.held, row.in_steps
+    launched, idle_ns, held, in_steps = (fact(value) if isinstance(value, Unknown) else value for value in told)
     return {
         "kind": row.kind,
         "name": row.name,
@@ -38,6 +38,7 @@ def _row(row: ListedRow) -> Json:
         "gpu_idle_ns": idle_ns,
         "small": row.small,
         "held": held,
+        "in_steps": in_steps,
     }
 
 
@@ -64,7 +65,7 @@ def listed_csv(trace: Trace, what: Listed) -> Iterator[str]:
     return _csv(rows)
 
 
-_PLAIN = ("bytes_per_s", "threads", "wall_share", "launched", "gpu_idle_ns", "small", "held")
+_PLAIN = ("bytes_per_s", "threads", "wall_share", "launched", "gpu_idle_ns", "small", "held", "in_steps")
 
 
 def _csv(rows: tuple[ListedRow, ...]) -> Iterator[str]:
@@ -74,7 +75,7 @@ def _csv(rows: tuple[ListedRow, ...]) -> Iterator[str]:
     for row in rows:
         sizes = dict.fromkeys(parts) if row.sizes is None else _statistics(row.sizes)
         cells = (*_statistics(row.times).values(), *sizes.values())
-        told = row.bytes_per_s, row.threads, row.wall, row.launched, row.idle_ns, row.small, row.held
+        told = row.bytes_per_s, row.threads, row.wall, row.launched, row.idle_ns, row.small, row.held, row.in_steps
         missing = [f"{key}: {value}" for key, value in zip(_PLAIN, told, strict=True) if isinstance(value, Unknown)]
         plain = ("" if value is None or isinstance(value, Unknown) else value for value in (*cells, *told))
         yield csv_line((row.kind, row.name, row.times.count, *plain, "; ".join(missing)))

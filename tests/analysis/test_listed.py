@@ -126,6 +126,32 @@ def test_calls_that_allocate_stand_with_the_memory_that_they_got(tmp_path: Path)
     assert rows["device memory"].bytes_per_s is None, "memory that is held is not moved"
 
 
+def test_allocations_in_steps_after_the_first_are_counted(tmp_path: Path) -> None:
+    made = Capture()
+    for step in range(4):
+        now = step * MS
+        made.nvtx("step", now, now + 900 * US)
+        for name, at in (("cudaMalloc", 10), ("cudaMalloc", 20), ("cudaFree", 950)):
+            made.call(name, now + at * US, now + (at + 5) * US)
+        for i in (30, 50):
+            call = made.call("cudaLaunchKernel", now + i * US, now + (i + 5) * US)
+            made.kernel(now + (i + 10) * US, now + (i + 15) * US, call)
+    rows = rows_of(made.trace(tmp_path), Listed.ALLOCATION)
+    assert (rows["cudaMalloc"].in_steps, rows["cudaFree"].in_steps) == (6, 0)
+    assert "6 of 8 in steps after the first one" in list(listed_lines([], rows["cudaMalloc"]))
+    without = rows_of(trace(calls(("cudaMalloc", THREAD, 0, 9, -1)), work((20, 30, 1))), Listed.ALLOCATION)
+    assert isinstance(without["cudaMalloc"].in_steps, Unknown)
+
+
+def test_a_size_that_no_memory_has_is_shown_as_the_file_says() -> None:
+    made = trace(
+        table("memcpy", ("copy HtoD", STREAM, 0, 10, 1, float(1 << 63)), ("copy HtoD", STREAM, 20, 30, 2, 8.0))
+    )
+    sizes = rows_of(made, Listed.COPY)["copy HtoD"].sizes
+    assert sizes is not None
+    assert (sizes.most, sizes.least) == ((1 << 63) - 1, 8)
+
+
 def test_only_what_a_trace_has_is_offered(tmp_path: Path) -> None:
     made = SCENES["allocation in the loop"].make().trace(tmp_path)
     assert [what for what in Listed if has_listed(made, what)] == [Listed.API, Listed.OS, Listed.ALLOCATION]

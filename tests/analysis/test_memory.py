@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from llmtop import ids
 from llmtop.analysis.rules import memory_growth
+from llmtop.analysis.timeline.join import joined
 from llmtop.analysis.timeline.memory import BEFORE, NOT_TOLD, OUTSIDE, MemoryPool, memory_pools
 from llmtop.analysis.timeline.memory_table import memory_rows, memory_table, pool_lines, said_of_memory
 from llmtop.model import (
@@ -175,6 +176,16 @@ def test_memory_that_is_more_after_every_step_is_told_with_who_got_it(tmp_path: 
 )
 def test_what_does_not_surely_grow_is_no_finding(keeps: list[int], tmp_path: Path) -> None:
     assert list(memory_growth.check(stepped(tmp_path, keeps))) == []
+
+
+def test_ranks_of_one_run_each_have_their_own_owners(tmp_path: Path) -> None:
+    ranks = [stepped(tmp_path, [1 << 18] * 9), stepped(tmp_path, [1 << 18] * 5 + [0] * 4)]
+    whole = joined(ranks, ["rank 0", "rank 1"], [Unknown("no clock")] * 2, "run")
+    found = [(pool.track, pool.growth is not None, pool.owners) for pool in pools_of(whole)]
+    assert len({track for track, _, _ in found}) == 2
+    for _, _, owners in found:
+        assert isinstance(owners, tuple)
+        assert [one.name for one in owners] == ["aten::cat"], "who asked is known of each"
 
 
 def test_events_without_addresses_have_a_curve_and_say_why_no_owner_is_known() -> None:

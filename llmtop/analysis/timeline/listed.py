@@ -10,6 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.timeline.cover import Cover
+from llmtop.analysis.timeline.steps import find_steps
 from llmtop.analysis.timeline.work import GPU_WORK, work_by_gpu
 from llmtop.columns import alike, differences, limited, picked, rows_by_key, spread
 from llmtop.model import NS_PER_S, Unknown
@@ -60,6 +61,7 @@ class ListedRow:
         launched: Of calls, how many gave a GPU work that is in the capture. None of all else, as in what follows.
         idle_ns: Of calls, how long any of them lasted while no GPU had work, within the capture.
         small: Of copies, how many have less than `SMALL` bytes.
+        in_steps: Of allocations and the calls that make them, how many begin in a step that is not the first.
         held: Of copies of pageable memory, how many asynchronous calls returned only when their copy had ended.
     """
 
@@ -73,6 +75,7 @@ class ListedRow:
     idle_ns: int | Unknown | None = None
     small: int | None = None
     held: int | Unknown | None = None
+    in_steps: int | Unknown | None = None
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -103,6 +106,9 @@ _ABSENT: Mapping[Listed, Unknown] = {
 _NO_WORK = Unknown("the capture has no work of any GPU", "add --trace=cuda")
 _NOT_ASKING = Unknown("only threads that never call CUDA made it: no GPU waits for them by itself")
 _NO_CALLS = Unknown("the capture has no CUDA calls that could have asked for it", "add --trace=cuda")
+_MOST = (1 << 63) - 1
+"""Above what any size is; a damaged file may say so all the same."""
+_NO_TIMES = array("q"), array("q")
 _ALLOCATING = (
     "Malloc", "MemAlloc", "Free", "MemCreate", "MemRelease", "MemMap", "MemUnmap", "HostAlloc", "HostRegister",
     "HostUnregister", "MemPool", "MemAddress",
@@ -176,15 +182,19 @@ class _Of:
 
 def _group(spans: SpanTable, rows: array[int]) -> _Alike:
     tracks = {spans.tracks[i] for i in set(picked(spans.track_id, rows))}
-    amounts = (spans.amount[row] for row in rows)
-    sizes = array("q", (int(size) for size in amounts if size == size)) if _tells_sizes(spans) else array("q")
     joins = picked(spans.correlation, rows)
     starts, ends = (picked(column, rows) for column in (spans.start_ns, spans.end_ns))
-    return _Alike(spans.kind, spans.names[spans.name_id[rows[0]]], starts, ends, frozenset(tracks), joins, sizes)
+    return _Alike(
+        spans.kind, spans.names[spans.name_id[rows[0]]], starts, ends, frozenset(tracks), joins, _sizes_of(spans, rows)
+    )
 
 
-def _tells_sizes(spans: SpanTable) -> bool:
-    return spans.kind in ("memcpy", "memset", "allocation")
+def _sizes_of(spans: SpanTable, rows: array[int]) -> array[int]:
+    """Bytes of those that say; nothing of kinds that have none."""
+    if spans.kind not in ("memcpy", "memset", "allocation"):
+        return array("q")
+    amounts = (spans.amount[row] for row in rows)
+    return array("q", (min(int(size), _MOST) for size in amounts if size == size))
 
 
 def _joined(groups: Sequence[_Alike]) -> _Alike:
@@ -233,12 +243,30 @@ def _copies(of: _Of) -> Iterator[ListedRow]:
 
 
 def _allocations(of: _Of) -> Iterator[ListedRow]:
+    steps = _later_steps(of.trace)
     for group in of.groups("allocation"):
-        yield ListedRow(group.kind, group.name, Statistics.of(group.lengths), _sizes(group), len(group.tracks))
+        times, sizes, got = Statistics.of(group.lengths), _sizes(group), _begun_in(group, steps)
+        yield ListedRow(group.kind, group.name, times, sizes, len(group.tracks), in_steps=got)
     idle = _idle(of.trace)
     for group in of.groups("call", "brief-call"):
         if _allocates(group.name):
-            yield replace(_call(of, group, array("q"), idle), launched=None)
+            row = _call(of, group, array("q"), idle)
+            yield replace(row, launched=None, in_steps=_begun_in(group, steps))
+
+
+def _later_steps(trace: Trace) -> Cover | Unknown:
+    """When the program was in a step, the first one left out: that may get what the others use."""
+    steps = find_steps(trace)
+    if isinstance(steps, Unknown):
+        return steps
+    later = sorted((one.cpu_start_ns, one.cpu_end_ns) for one in steps.windows)[1:]
+    return Cover.of(*(array("q", column) for column in zip(*later, strict=True))) if later else Cover.of(*_NO_TIMES)
+
+
+def _begun_in(group: _Alike, steps: Cover | Unknown) -> int | Unknown:
+    if isinstance(steps, Unknown):
+        return steps
+    return sum(steps.within(start, start + 1) for start in group.starts)
 
 
 def _sizes(group: _Alike) -> Statistics | None:

@@ -75,6 +75,10 @@ _HELD = _ListedColumn(
     Column("held", "held", "1", 6, 3, "asynchronous calls that pageable memory kept until their copy had ended"),
     lambda row: row.held,
 )
+_IN_STEPS = _ListedColumn(
+    Column("in_steps", "in steps", "1", 8, 1, "of these, those that begin in a step that is not the first"),
+    lambda row: row.in_steps,
+)
 _SPREAD = (
     _ListedColumn(Column("mean", "mean", "ns", 8, 3, "of one"), lambda row: row.times.mean),
     _ListedColumn(Column("median", "median", "ns", 8, 5, "half of them last no longer"), lambda row: row.times.median),
@@ -102,8 +106,8 @@ _COLUMNS: dict[Listed, Sequence[_ListedColumn]] = {
     ),
     Listed.OS: (_named("of the call"), _counted("calls"), _TOTAL, _WALL, _IDLE, *_SPREAD),
     Listed.ALLOCATION: (
-        _named("of the call, or of the memory"), _counted("calls or allocations"), _TOTAL, _WALL, _IDLE, *_BYTES,
-        *_SPREAD,
+        _named("of the call, or of the memory"), _counted("calls or allocations"), _TOTAL, _IN_STEPS, _WALL, _IDLE,
+        *_BYTES, *_SPREAD,
     ),
 }  # fmt: skip
 
@@ -150,6 +154,10 @@ def _costs(row: ListedRow) -> Iterator[str]:
         yield f"{duration(row.idle_ns)} of it no GPU had work; the view Idle says what GPUs waited for"
     if isinstance(row.launched, int):
         yield f"{count(row.launched)} of {count(row.times.count)} gave a GPU work"
+    if isinstance(row.in_steps, Unknown):
+        yield f"how many are in steps: not told: {row.in_steps}"
+    elif row.in_steps:
+        yield f"{count(row.in_steps)} of {count(row.times.count)} in steps after the first one"
     if row.small:
         yield f"{count(row.small)} of fewer than {binary_bytes(SMALL)}"
     yield from _held(row)
