@@ -18,17 +18,19 @@ from llmtop.analysis.kernels.collective_clock import clocks
 from llmtop.analysis.timeline.join import joined
 from llmtop.analysis.timeline.work import gpus_at_work
 from llmtop.errors import ApartError, FileError
-from llmtop.model import ClockBasis, ClockFit, Issue, Severity
+from llmtop.model import ClockBasis, ClockFit, Issue, Severity, Unknown
 from llmtop.parsers.registry import PARSERS, load
 from llmtop.text import clean, listed
 
 if TYPE_CHECKING:
-    from llmtop.model import Trace, Unknown
+    from llmtop.model import Trace
 
 MOST_FILES: Final = 512
 _NAMED = re.compile(r"(?<![a-z])(?:rank|tp|worker)[-_ ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _APART_NS = 60_000_000_000
 """Times of day of one moment on hosts whose clocks nobody sets: more than that between two captures makes two runs."""
+_SET_NS = 5_000_000_000
+"""The same on hosts of one cluster, whose clocks are set."""
 _FEW = 4
 
 
@@ -76,6 +78,8 @@ def _timelines(paths: Iterable[Path]) -> list[Path]:
     ]
 
 
+_NOT_IN_NAMES = re.compile(r"[^\w -]")
+"""What ids of tracks are made of."""
 _TIMELINE = re.compile(r"\.(?:nsys-rep|qdrep|sqlite|json)(?:\.gz|\.zst|\.xz)?$")
 
 
@@ -208,19 +212,30 @@ def _later(ns: int) -> str:
 
 
 def _why_strangers(traces: Sequence[Trace], fits: Sequence[ClockFit | Unknown]) -> str:
-    """Files of which nothing says that they belong together: neither ranks, nor collectives, nor the time of day."""
+    """Files of which nothing says that they belong together: neither ranks, nor collectives, nor one host's clock."""
     for trace, fit in zip(traces, fits, strict=True):
-        is_tied = isinstance(fit, ClockFit) and fit.basis is not ClockBasis.UTC
-        if trace.origin.rank is None and not is_tied:
+        if trace.origin.rank is None and not _is_tied(traces[0], trace, fit):
             return f"nothing says that {Path(trace.origin.path).name} is of one run with the others"
     return ""
+
+
+def _is_tied(first: Trace, trace: Trace, fit: ClockFit | Unknown) -> bool:
+    """Whether a file without a rank was captured with the first: runs one after the other may be alike in all else."""
+    if isinstance(fit, Unknown) or fit.basis is ClockBasis.UTC:
+        return False
+    if first.origin.utc_ns is None or trace.origin.utc_ns is None:
+        return True
+    later = trace.origin.utc_ns - first.origin.utc_ns
+    between = max(trace.start_ns + later - first.end_ns, first.start_ns - trace.end_ns - later)
+    is_one_host = bool(trace.origin.host) and trace.origin.host == first.origin.host
+    return between < (0 if is_one_host else _SET_NS)
 
 
 def _names(traces: Sequence[Trace]) -> list[str]:
     """What to call each: by its rank; by its file where none is told, two claim one, or it is of several GPUs."""
     claims = Counter(trace.origin.rank for trace in traces)
-    stems = [re.sub(_TIMELINE, "", Path(trace.origin.path).name) or trace.origin.path for trace in traces]
-    hosts = [trace.origin.host for trace in traces]
+    stems = [_stem(trace.origin.path) for trace in traces]
+    hosts = [_NOT_IN_NAMES.sub("_", trace.origin.host.partition(".")[0]) for trace in traces]
     others = hosts if all(hosts) and len(set(hosts)) == len(hosts) else stems
     wholes = [other if others.count(other) == 1 else f"{other} {i}" for i, other in enumerate(others, 1)]
     return [
@@ -231,6 +246,11 @@ def _names(traces: Sequence[Trace]) -> list[str]:
         else whole
         for trace, whole in zip(traces, wholes, strict=True)
     ]
+
+
+def _stem(path: str) -> str:
+    """The name of a file without what says that it is a timeline."""
+    return _NOT_IN_NAMES.sub("_", re.sub(_TIMELINE, "", Path(path).name).removesuffix(".trace").removesuffix(".pt"))
 
 
 def _absent(traces: Sequence[Trace]) -> list[Issue]:

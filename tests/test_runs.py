@@ -22,8 +22,8 @@ from llmtop.model import ClockBasis, ClockFit, Trace, Unknown
 from llmtop.parsers.registry import load
 from llmtop.runs import files_of, load_together
 from tests.cli.test_report_by import SCHEMA
-from tests.nsys_capture import MS, US
-from tests.rank_files import NCCL, PlantedClock, RankRun, kineto_file, nsys_file
+from tests.nsys_capture import MS, US, Capture, add_table
+from tests.rank_files import BEGAN_NS, NCCL, PlantedClock, RankRun, kineto_file, nsys_file
 
 Writer: TypeAlias = Callable[..., Path]
 CLOCKS = (
@@ -352,3 +352,34 @@ def test_ranks_that_compute_alike_are_no_finding(tmp_path: Path) -> None:
         nsys_file(tmp_path, RankRun.of(3, 40, slow=1, by=1.0, seed=9 - rank), rank, PlantedClock())
     trace = load_together([tmp_path])
     assert not [one for one in diagnose(trace).findings if one.rule == "rank-imbalance"]
+
+
+def test_files_of_whole_nodes_are_called_by_their_hosts(tmp_path: Path) -> None:
+    """One nsys a node: each file has the two GPUs of a node, and no rank."""
+    run = RankRun.of(4, 40, slow=2)
+    for node in range(2):
+        made = Capture()
+        for gpu in range(2):
+            for kernel, start, end in run.kernels[2 * node + gpu]:
+                call = made.call("cudaLaunchKernel", start - 20 * US, start - 10 * US)
+                made.kernel(start + node * 999, end + node * 999, call, kernel, gpu=gpu)
+        began = "utcEpochNs utcTime:TEXT localTime:TEXT"
+        path = made.write(tmp_path / f"node{node}.sqlite")
+        add_table(path, "TARGET_INFO_SESSION_START_TIME", began, (BEGAN_NS, "2025", "2025"))
+        add_table(path, "META_DATA_CAPTURE", "name:TEXT value:TEXT", ("DEVICE_DISPLAY_NAME", f"gpu-{node}.example.org"))
+    trace = load_together([tmp_path])
+    found = breakdown(trace, By.RANK)
+    assert isinstance(found, Breakdown)
+    assert [part.name for part in found.parts] == [f"gpu-{node} GPU {gpu}" for node in range(2) for gpu in range(2)]
+    assert [None if part.met is None else part.met.last for part in found.parts] == [0, 0, 40, 0]
+    assert [part.name for part in trace.parts] == ["gpu-0", "gpu-1"]
+
+
+def test_runs_one_after_the_other_on_one_host_are_apart(tmp_path: Path) -> None:
+    """Before and after a change, a second apart: all but the time of day is alike."""
+    run = RankRun.of(1, 40, slow=0)
+    for name, later in (("before", 0), ("after", 1_000_000_000)):
+        path = nsys_file(tmp_path, run, 0, PlantedClock(utc_error_ns=later), name=f"{name}.sqlite", env=False)
+        assert path.exists()
+    with pytest.raises(ApartError, match="nothing says that"):
+        load_together([tmp_path / "before.sqlite", tmp_path / "after.sqlite"])
