@@ -158,8 +158,10 @@ def test_a_perf_that_cannot_read_its_record_is_tried_again(tmp_path: Path) -> No
     Path(program).write_text(Path(program).read_text() + "echo broken pipe of $1 >&2; test $1 = record\n")
     with closing(Recording(program, ())) as recording:
         recording.tell("enable", wait_plainly)
+        held = sorted(Path("/proc/self/fd").iterdir())
         with pytest.raises(PerfError, match="perf script failed: broken pipe of script") as error:
             list(recording.samples(wait_plainly))
+        assert sorted(Path("/proc/self/fd").iterdir()) == held, "it is tried again and again"
     assert not error.value.lasting
 
 

@@ -14,6 +14,7 @@ from llmtop.collectors.tracing.bpftrace.budget import NS_PER_HIT as BPFTRACE_NS_
 from llmtop.collectors.tracing.helper.governor import (
     LADDER,
     LIGHT,
+    LONGEST_REST_S,
     NS_PER_HIT,
     Effort,
     EventLoad,
@@ -134,6 +135,13 @@ def test_a_seconds_budget_may_be_overspent() -> None:
     assert judged(governor(), calls(2_000_330)) == [OFF], "twice as much, at once"
     assert judged(governor(), *[calls(6_000_000 - 330)] * 2, elapsed_s=0.2)[0] == TIMED, "in a shorter time"
     assert judged(governor(), *[calls(6_000_000 + 330)] * 2, elapsed_s=0.2)[0] == OFF
+
+
+@pytest.mark.parametrize(("ns_per_s", "effort"), [(700_000 - 0.4, TIMED), (700_000 + 0.4, COUNTED)])
+def test_what_was_given_up_comes_back_when_it_takes_seven_tenths_of_the_budget(ns_per_s: float, effort: Effort) -> None:
+    one = governor()
+    assert judged(one, *[calls(1_400_000)] * 3)[-1] == COUNTED
+    assert judged(one, calls(ns_per_s), elapsed_s=LONGEST_REST_S) == [effort]
 
 
 def test_what_was_overspent_is_paid_back_by_quiet_times() -> None:

@@ -12,7 +12,15 @@ import pytest
 
 from llmtop.collectors.tracing.bcc.helper import btf
 from llmtop.collectors.tracing.bcc.helper.sleepers import Sleepers
-from llmtop.collectors.tracing.bcc.helper.slices import COST_NS, FIRST_S, HELPER_NS, LONGEST_S, SHORTEST_S, Slices
+from llmtop.collectors.tracing.bcc.helper.slices import (
+    COST_NS,
+    FIRST_S,
+    GAP_S,
+    HELPER_NS,
+    LONGEST_S,
+    SHORTEST_S,
+    Slices,
+)
 from llmtop.collectors.tracing.helper.governor import LIGHT, OUTSIDE_NS, EventLoad, Governor, cost, in_slices
 from llmtop.collectors.tracing.helper.system import threads
 from tests.collectors.tracing.probes import Probes, eventually, probing
@@ -55,6 +63,16 @@ def test_a_slice_is_paid_for_before_the_next_one() -> None:
     slices.close(FIRST_S, FIRST_S, 4 * BUDGET_NS, 0.0)
     assert not slices.is_due(3.9)
     assert slices.is_due(4.1)
+
+
+@pytest.mark.parametrize(("place", "pause_s"), [(0, GAP_S / 2), (1, 1.5 * GAP_S)])
+def test_slices_come_at_no_regular_times(monkeypatch: pytest.MonkeyPatch, place: int, pause_s: float) -> None:
+    """Or they would go with the steps of a server: half to one and a half of the usual pause lies between two."""
+    monkeypatch.setattr("random.uniform", lambda *ends: ends[place])
+    slices = Slices(BUDGET_NS, 0.0)
+    slices.close(10.0, 0.1, 0.0, 0.0)
+    assert not slices.is_due(10.0 + 0.99 * pause_s)
+    assert slices.is_due(10.0 + 1.01 * pause_s)
 
 
 def test_a_slice_is_as_long_as_what_it_may_cost() -> None:
