@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from llmtop.analysis.kernels.stalls import PALETTE, REASONS, Stalls, kernel_stalls, stall_bar, stall_tree
+from llmtop.analysis.kernels.stalls import PALETTE, REASONS, UNNAMED, Stalls, kernel_stalls, stall_bar, stall_tree
 from llmtop.analysis.timeline.causes import PALETTE as IDLE_PALETTE
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.model import Unknown, Value
@@ -25,6 +25,14 @@ ratios = stall_ratios
 def samples(suffix: str = "", **by_reason: int) -> dict[str, Value]:
     reasons = {**dict.fromkeys(REASONS, 0), **by_reason}
     return {f"smsp__pcsamp_warps_issue_stalled_{reason}{suffix}": value for reason, value in reasons.items()}
+
+
+def test_every_reason_has_a_colour_and_a_shade_of_its_own() -> None:
+    """So has one that nobody has named yet; of each of eight colours the strongest shades are taken first."""
+    looks = sorted([*PALETTE.values(), UNNAMED])
+    shades = {colour: [shade for one, shade in looks if one == colour] for colour, _ in looks}
+    assert list(shades) == list(range(1, 9))
+    assert all(taken == [1, 2, 3][: len(taken)] for taken in shades.values())
 
 
 def test_issuing_is_no_stall() -> None:
