@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from llmtop import ids, procfs
 from llmtop.collectors.proc_poll import title_of
 from llmtop.model import NS_PER_S, Mark, MarkKind, ProcessEnd, Severity, Track, TrackKind, Unknown
+from llmtop.vocabulary import EndedFact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -145,22 +146,28 @@ class ProcessEnds:
             self._exits.note_zombie(ended.pid)
         exit = self._exits.of(ended.pid)
         facts: dict[str, Fact] = {
-            "pid": ended.pid,
-            "role": ended.role,
-            "root": self._target.root_pid,
-            "ended_ns": ended.ended_ns,
-            "alive_ns": ended.alive_ns,
-            "how": exit.how(ended.pid, self._own()),
+            EndedFact.PID: ended.pid,
+            EndedFact.ROLE: ended.role,
+            EndedFact.ROOT: self._target.root_pid,
+            EndedFact.ENDED_NS: ended.ended_ns,
+            EndedFact.ALIVE_NS: ended.alive_ns,
+            EndedFact.HOW: exit.how(ended.pid, self._own()),
         }
         if exit.sent is not None:
-            facts |= {"sender": exit.sent.origin(self._own()), "sent_ns": exit.sent.t_ns}
-        facts |= {key: 1 for key in ("is_regular", "is_killed", "is_oom", "is_failure") if getattr(exit, key)}
+            facts |= {EndedFact.SENDER: exit.sent.origin(self._own()), EndedFact.SENT_NS: exit.sent.t_ns}
+        holding = {
+            EndedFact.IS_REGULAR: exit.is_regular,
+            EndedFact.IS_KILLED: exit.is_killed,
+            EndedFact.IS_OOM: exit.is_oom,
+            EndedFact.IS_FAILURE: exit.is_failure,
+        }
+        facts |= {name: 1 for name, holds in holding.items() if holds}
         if is_zombie and stat is not None:
-            facts |= {"is_zombie": 1, "parent": stat.parent}
+            facts |= {EndedFact.IS_ZOMBIE: 1, EndedFact.PARENT: stat.parent}
         if ended.was_over:
-            facts["was_over"] = 1
+            facts[EndedFact.WAS_OVER] = 1
         if exit.words:
-            facts["words"] = exit.words
+            facts[EndedFact.WORDS] = exit.words
         return Track(id, TrackKind.ENDED, ended.role, facts=facts)
 
     def tell_brief(self, news: ProcPoll, now: int) -> None:

@@ -37,7 +37,7 @@ from llmtop.model import (
     TrackKind,
     Unknown,
 )
-from llmtop.vocabulary import EndpointAnswer
+from llmtop.vocabulary import EndpointAnswer, EndpointFact
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -180,7 +180,7 @@ class PrometheusCollector:
         looks = _NO_LOOKS
         if isinstance(problem, Failure):
             closed_ns = self._first.fetcher.closed_ns if problem.answer == EndpointAnswer.REFUSED else None
-            more: dict[str, Fact] = {} if closed_ns is None else {"closed_ns": closed_ns}
+            more: dict[str, Fact] = {} if closed_ns is None else {EndpointFact.CLOSED_NS: closed_ns}
             looks = _endpoint(problem.url, problem.answer, took_ns, now, why, more)
         trace = self._trace(now, looks)
         if self._shown is None or self._is_lost:
@@ -210,7 +210,7 @@ class PrometheusCollector:
         facts = connection.facts(self._target, exposition) | {"scrape_ms": round(scrape.took_ns / 1e6, 1)}
         track = Track(track_id, TrackKind.SERVER, connection.engine.title, facts=facts)
         own_ns = self._pace.own_ns
-        more: dict[str, Fact] = {} if own_ns is None else {"own_s": own_ns / NS_PER_S}
+        more: dict[str, Fact] = {} if own_ns is None else {EndpointFact.OWN_S: own_ns / NS_PER_S}
         endpoint, looks = _endpoint(connection.url, EndpointAnswer.METRICS, scrape.took_ns, now, more=more)
         trace = self._trace(now, ({track_id: track, **endpoint}, (*readings, *looks)))
         return replace(trace, marks=marks, issues=tuple(_issues(exposition, self._pace)))
@@ -222,9 +222,9 @@ def _endpoint(
     """What this look at the endpoint came to, whether it brought numbers or not."""
     number = port(url)
     id = ids.endpoint(number)
-    facts: dict[str, Fact] = {"url": url, **(more or {})}
+    facts: dict[str, Fact] = {EndpointFact.URL: url, **(more or {})}
     if why is not None:
-        facts["said"] = why
+        facts[EndpointFact.SAID] = why
     looks = ((v.ENDPOINT_ANSWER, float(answer)), (v.ENDPOINT_TIME, took_ns / NS_PER_S))
     readings = tuple(Reading(id, metric, now, value, "GET " + url) for metric, value in looks)
     return {id: Track(id, TrackKind.ENDPOINT, f":{number}", facts=facts)}, readings

@@ -24,6 +24,7 @@ from llmtop import procfs
 from llmtop.collectors.base import DoctorCheck
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.text import clean
+from llmtop.vocabulary import SignalSender
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,8 +34,6 @@ ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.S
 OBEYED_NS = 120 * NS_PER_S
 """A server that was told to end may finish the requests that run first; what was sent earlier ended nothing."""
 _BY_TERMINAL = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
-OWN, OUTSIDE, KERNEL = "own", "outside", "kernel"
-"""Where a signal came from: a process of the server, any other, or none."""
 TRACEPOINT = "signal:signal_generate"
 _FILTER = f"result==0 && ({' || '.join(f'sig=={int(one)}' for one in ENDING)})"
 """Result 0 is "delivered" (include/trace/events/signal.h): what a process ignores, or gets when it was killed already,
@@ -78,9 +77,11 @@ class Sent:
     name: str
     is_from_kernel: bool
 
-    def origin(self, own: Mapping[int, str]) -> str:
-        """Where it came from: one of the three words above; `own` has the server's processes by PID."""
-        return KERNEL if self.is_from_kernel else OWN if self.pid in own else OUTSIDE
+    def origin(self, own: Mapping[int, str]) -> SignalSender:
+        """Where it came from; `own` has the server's processes by PID."""
+        if self.is_from_kernel:
+            return SignalSender.KERNEL
+        return SignalSender.OWN if self.pid in own else SignalSender.OUTSIDE
 
     def by(self, target: int, own: Mapping[int, str]) -> str:
         """The sender in words; `own` has the roles of the server's processes, by PID."""

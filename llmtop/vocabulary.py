@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum, StrEnum
 from functools import lru_cache
+from typing import Final
 
 from llmtop.model import NS_PER_S, Metric
 
@@ -136,9 +137,19 @@ SERVER_OPTIONAL = frozenset(
     {SERVER_DRAFTED, SERVER_ACCEPTED, SERVER_ACCEPTANCE, SERVER_HELD, SERVER_HELD_GRAMMAR, SERVER_HELD_TRANSFER}
 )
 
-# Where the server's metrics are asked for, on tracks "endpoint:<port>", with the facts "url" and, while it fails,
-# "said" (an Unknown: what came instead, and the remedy); of a slow one "own_s", what a page takes longer than a request
-# for next to nothing.
+
+class EndpointFact:
+    """Facts of an endpoint, on tracks "endpoint:<port>": where the server's metrics are asked for."""
+
+    URL: Final = "url"
+    SAID: Final = "said"
+    """While it fails, an Unknown: what came instead, and the remedy."""
+    OWN_S: Final = "own_s"
+    """Of a slow one: what a page takes longer than a request for next to nothing."""
+    CLOSED_NS: Final = "closed_ns"
+    """When the server closed the connection that was kept, of one that refuses since."""
+
+
 ENDPOINT_ANSWER = Metric("endpoint.answer", "code", title="metrics endpoint")
 """What each request for the metrics came to: an `Answer`, or the HTTP status that came instead of metrics."""
 ENDPOINT_TIME = Metric("endpoint.time", "s", title="scrape time")
@@ -148,6 +159,44 @@ ENDPOINT_UNANSWERED = Metric("endpoint.unanswered", "requests", title="without a
 """Requests that came a second ago or earlier, of which no byte of an answer has gone out: with those that the engine
 runs and answers in one piece, those that it has in its queue, and those that it has not heard of."""
 ENDPOINT_LONGEST_WAIT = Metric("endpoint.longest_wait", "s", title="longest wait for an answer")
+
+
+class EndedFact:
+    """Facts of a part of the server that has ended, on tracks "ended:<pid>/<start>"."""
+
+    PID: Final = "pid"
+    ROLE: Final = "role"
+    ROOT: Final = "root"
+    """The PID of the server's root."""
+    ENDED_NS: Final = "ended_ns"
+    ALIVE_NS: Final = "alive_ns"
+    """When it was last seen alive."""
+    HOW: Final = "how"
+    """In words, or Unknown."""
+    IS_REGULAR: Final = "is_regular"
+    """1 where it holds, as in the next ones."""
+    IS_KILLED: Final = "is_killed"
+    IS_OOM: Final = "is_oom"
+    IS_FAILURE: Final = "is_failure"
+    IS_ZOMBIE: Final = "is_zombie"
+    PARENT: Final = "parent"
+    """The PID of a zombie's parent."""
+    WAS_OVER: Final = "was_over"
+    """1: it had ended before the first look, and `ENDED_NS` is that look's."""
+    WORDS: Final = "words"
+    """The kernel's."""
+    SENDER: Final = "sender"
+    """Where it is known: who sent the signal that it ended by or after, a `SignalSender`."""
+    SENT_NS: Final = "sent_ns"
+
+
+class SignalSender(StrEnum):
+    """Where a signal came from."""
+
+    OWN = "own"
+    """A process of the server."""
+    OUTSIDE = "outside"
+    KERNEL = "kernel"
 
 
 class EndpointAnswer(IntEnum):
@@ -166,11 +215,7 @@ class EndpointAnswer(IntEnum):
 
 
 # Process, on tracks "process:<pid>". Facts: "part" is 1 for those that make up the server, 0 for their helpers; "root"
-# is the PID of the server's root. A part that has ended has a track "ended:<pid>/<start>" of kind ENDED with the facts
-# pid, role, root, ended_ns, how (in words, or Unknown), and where they hold is_regular, is_oom, is_zombie (1), parent
-# (of a zombie), was_over (1: it had ended before the first look, and ended_ns is that look's) and words (the kernel's);
-# where it is known who sent the signal that it ended by or after, sender ("own": a process of the server, "outside",
-# "kernel") and sent_ns.
+# is the PID of the server's root.
 PROCESS_CPU = Metric("process.cpu", "ns", counter=True, title="CPU time")
 PROCESS_SYSTEM = Metric("process.system", "ns", counter=True, title="CPU time in the kernel")
 PROCESS_FAULTS = Metric("process.faults", "faults", counter=True, title="page faults")

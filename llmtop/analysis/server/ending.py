@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import FRESH_NS
 from llmtop.model import NS_PER_S, TrackKind
-from llmtop.vocabulary import EndpointAnswer
+from llmtop.vocabulary import EndedFact, EndpointAnswer, EndpointFact, SignalSender
 
 if TYPE_CHECKING:
     from llmtop.model import Series, Trace, Track
@@ -46,16 +46,17 @@ def ended_by_server(trace: Trace, ended: Track) -> bool:
     Where nobody listened to signals, a part that was still alive when the server closed its port, or just before, was
     ended by it. Only what was killed or ended in order: nobody is told to crash.
     """
-    if not (ended.facts.get("is_regular") or ended.facts.get("is_killed")):
+    if not (ended.facts.get(EndedFact.IS_REGULAR) or ended.facts.get(EndedFact.IS_KILLED)):
         return False
-    match ended.facts.get("sender"):
-        case "own":
+    match ended.facts.get(EndedFact.SENDER):
+        case SignalSender.OWN:
             return True
-        case "outside":
+        case SignalSender.OUTSIDE:
             return _was_told_before(trace, ended)
-    alive_ns = ended.facts.get("alive_ns")
+    alive_ns = ended.facts.get(EndedFact.ALIVE_NS)
     return isinstance(alive_ns, int | float) and any(
-        isinstance(closed_ns := track.facts.get("closed_ns"), int | float) and closed_ns < alive_ns + ORDERLY_NS
+        isinstance(closed_ns := track.facts.get(EndpointFact.CLOSED_NS), int | float)
+        and closed_ns < alive_ns + ORDERLY_NS
         for track in trace.tracks_of(TrackKind.ENDPOINT)
         if _was_at_work(trace, track)
     )
@@ -64,17 +65,19 @@ def ended_by_server(trace: Trace, ended: Track) -> bool:
 def _was_told_before(trace: Trace, ended: Track) -> bool:
     """Whether the server had been told to end before somebody outside ended its part: both are one stop."""
     told_ns = [
-        track.facts.get("sent_ns")
+        track.facts.get(EndedFact.SENT_NS)
         for track in trace.tracks_of(TrackKind.ENDED)
-        if track is not ended and track.facts.get("pid") == ended.facts.get("root") and track.facts.get("is_regular")
+        if track is not ended
+        and track.facts.get(EndedFact.PID) == ended.facts.get(EndedFact.ROOT)
+        and track.facts.get(EndedFact.IS_REGULAR)
     ]
-    sent_ns = ended.facts.get("sent_ns")
+    sent_ns = ended.facts.get(EndedFact.SENT_NS)
     return any(isinstance(ns, int | float) and isinstance(sent_ns, int | float) and ns <= sent_ns for ns in told_ns)
 
 
 def _was_at_work(trace: Trace, track: Track) -> bool:
     """Whether the connection was closed soon after a page: one that has rested is closed by a server that lives."""
-    answers, closed_ns = trace.get(track.id, v.ENDPOINT_ANSWER), track.facts.get("closed_ns")
+    answers, closed_ns = trace.get(track.id, v.ENDPOINT_ANSWER), track.facts.get(EndpointFact.CLOSED_NS)
     good = None if answers is None else _last_good_ns(answers)
     return good is not None and isinstance(closed_ns, int | float) and closed_ns - good < _RESTED_NS
 

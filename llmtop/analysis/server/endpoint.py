@@ -14,7 +14,7 @@ from llmtop.analysis.server.fault import Fault, for_s
 from llmtop.analysis.server.processes import parts
 from llmtop.model import NS_PER_S, Feature, Severity, TrackKind, Unknown
 from llmtop.text import quoted
-from llmtop.vocabulary import EndpointAnswer
+from llmtop.vocabulary import EndpointAnswer, EndpointFact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +105,7 @@ def _is_broken(answers: Series) -> bool:
 
 
 def _lost(trace: Trace, track: Track, answer: int, since: int, *, is_ending: bool) -> Fault:
-    url, said = _url(track), track.facts.get("said")
+    url, said = _url(track), track.facts.get(EndpointFact.SAID)
     remedy = said.remedy if isinstance(said, Unknown) else ""
     living = next((part.name for part in parts(trace)), "the server")
     if answer >= _FIRST_HTTP:
@@ -165,7 +165,7 @@ def _slow(trace: Trace, track: Track, answers: Series, times: Series | None) -> 
     took = _good_times(answers, times)[-_LOOKS:]
     if len(took) < _LOOKS or min(took) < SLOW_S:
         return
-    url, own_s = _url(track), track.facts.get("own_s")
+    url, own_s = _url(track), track.facts.get(EndpointFact.OWN_S)
     looks = f"the last {_LOOKS} looks took {', '.join(f'{one:.1f}' for one in took)} s (GET {url})"
     if isinstance(own_s, float) and own_s >= _OWN * took[-1]:
         yield Fault(
@@ -240,4 +240,4 @@ def _count_last(answers: Series) -> int:
 
 
 def _url(track: Track) -> str:
-    return str(track.facts.get("url", track.name))
+    return str(track.facts.get(EndpointFact.URL, track.name))

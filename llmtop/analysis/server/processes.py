@@ -14,7 +14,7 @@ from llmtop.analysis.server.ending import KILLED_NS, OBEYED_NS, ended_by_server,
 from llmtop.analysis.server.fault import Fault, for_s
 from llmtop.analysis.threads.shares import API_ROLES
 from llmtop.model import NS_PER_S, TrackKind, Unknown
-from llmtop.vocabulary import ProcessState
+from llmtop.vocabulary import EndedFact, ProcessState, SignalSender
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,7 @@ def process_faults(trace: Trace) -> tuple[Fault, ...]:
 
 def root_end(trace: Trace) -> Track | None:
     """The end of the server's root, which is the server's own; None while it lives."""
-    return next((one for one in _ended(trace) if one.facts.get("pid") == one.facts.get("root")), None)
+    return next((one for one in _ended(trace) if one.facts.get(EndedFact.PID) == one.facts.get(EndedFact.ROOT)), None)
 
 
 def _ended(trace: Trace) -> list[Track]:
@@ -107,7 +107,7 @@ def _gone(trace: Trace, living: tuple[ServerPart, ...]) -> Iterator[Fault]:
         yield _server_gone(trace, root, ended, living)
         return
     missed = [track for track in ended if not _is_replaced(trace, track, living) and not _is_surplus(track, living)]
-    told = [track for track in missed if track.facts.get("is_regular") or ended_by_server(trace, track)]
+    told = [track for track in missed if track.facts.get(EndedFact.IS_REGULAR) or ended_by_server(trace, track)]
     if told and is_ending(trace):
         missed = [track for track in missed if track not in told]
     missed = [track for track in missed if trace.end_ns - _ended_ns(track) > _patience_ns(track, told)]
@@ -120,19 +120,20 @@ def _gone(trace: Trace, living: tuple[ServerPart, ...]) -> Iterator[Fault]:
 
 def _patience_ns(ended: Track, told: list[Track]) -> int:
     """How long an end may be the first sign of the whole server's, which is on its way."""
-    return OBEYED_NS if ended in told else KILLED_NS if ended.facts.get("is_killed") else -1
+    return OBEYED_NS if ended in told else KILLED_NS if ended.facts.get(EndedFact.IS_KILLED) else -1
 
 
 def _server_gone(trace: Trace, root: Track, ended: list[Track], living: tuple[ServerPart, ...]) -> Fault:
-    since, how = _ended_ns(root), root.facts.get("how", "")
+    since, how = _ended_ns(root), root.facts.get(EndedFact.HOW, "")
     first = _taken_along_by(trace, root, ended)
-    is_told = bool(root.facts.get("is_regular")) and first is None
+    is_told = bool(root.facts.get(EndedFact.IS_REGULAR)) and first is None
     killed = next((track for track in ended if _may_be_its_own(track)), None) if is_told else None
     said = "" if isinstance(how, Unknown) else f": {how}"
-    took = "" if first is None else f", after {first.name} (pid {first.facts.get('pid')}): {_in_words(first)}"
+    took = "" if first is None else f", after {first.name} (pid {first.facts.get(EndedFact.PID)}): {_in_words(first)}"
     if killed is not None:
-        took = f"; {killed.name} (pid {killed.facts.get('pid')}) was killed then, by the server's own end or before it"
-    who = f"{root.name}, pid {root.facts.get('pid')}"
+        pid = killed.facts.get(EndedFact.PID)
+        took = f"; {killed.name} (pid {pid}) was killed then, by the server's own end or before it"
+    who = f"{root.name}, pid {root.facts.get(EndedFact.PID)}"
     others = [track for track in ended if track is not root][-3:]
     left = f"still there: {', '.join(part.name for part in living)} (/proc)" if living else ""
     return Fault(
@@ -149,7 +150,8 @@ def _server_gone(trace: Trace, root: Track, ended: list[Track], living: tuple[Se
 
 def _may_be_its_own(ended: Track) -> bool:
     """Whether it was killed, and nobody has seen by whom."""
-    return bool(ended.facts.get("is_killed")) and ended.facts.get("sender") not in ("own", "outside")
+    is_by_process = ended.facts.get(EndedFact.SENDER) in (SignalSender.OWN, SignalSender.OUTSIDE)
+    return bool(ended.facts.get(EndedFact.IS_KILLED)) and not is_by_process
 
 
 def _taken_along_by(trace: Trace, root: Track, ended: list[Track]) -> Track | None:
@@ -159,9 +161,9 @@ def _taken_along_by(trace: Trace, root: Track, ended: list[Track]) -> Track | No
         for track in ended
         if track is not root
         and _is_before(track, root)
-        and not track.facts.get("is_regular")
+        and not track.facts.get(EndedFact.IS_REGULAR)
         and not ended_by_server(trace, track)
-        and not isinstance(track.facts.get("how"), Unknown)
+        and not isinstance(track.facts.get(EndedFact.HOW), Unknown)
     ]
     return min(deaths, key=_ended_ns, default=None)
 
@@ -176,22 +178,23 @@ def _is_before(part: Track, root: Track) -> bool:
     ahead_ns = _ended_ns(root) - _ended_ns(part)
     if ahead_ns > _ONE_LOOK_NS:
         return ahead_ns <= TAKEN_ALONG_NS
-    was_shot = part.facts.get("sender") == "outside" and ahead_ns > 0
-    return ahead_ns >= -_ONE_LOOK_NS and bool(root.facts.get("is_failure") or was_shot or part.facts.get("is_oom"))
+    was_shot = part.facts.get(EndedFact.SENDER) == SignalSender.OUTSIDE and ahead_ns > 0
+    is_grave = was_shot or part.facts.get(EndedFact.IS_OOM) or root.facts.get(EndedFact.IS_FAILURE)
+    return ahead_ns >= -_ONE_LOOK_NS and bool(is_grave)
 
 
 def _part_gone(trace: Trace, tracks: list[Track], living: tuple[ServerPart, ...]) -> Fault:
     first = tracks[0]
-    since, how = _ended_ns(first), first.facts.get("how", "")
+    since, how = _ended_ns(first), first.facts.get(EndedFact.HOW, "")
     others = f" and {len(tracks) - 1} more" if len(tracks) > 1 else ""
     said = "" if isinstance(how, Unknown) else f": {how}"
     alive = ", ".join(part.name for part in living[:3]) or "nothing else"
-    zombie = ", a zombie" if first.facts.get("is_zombie") else ""
+    zombie = ", a zombie" if first.facts.get(EndedFact.IS_ZOMBIE) else ""
     return Fault(
         GONE,
         _state(first, _who(first.name), "DEAD"),
         first.name,
-        f"{first.name} (pid {first.facts.get('pid')}){others} is dead{zombie}{said}, "
+        f"{first.name} (pid {first.facts.get(EndedFact.PID)}){others} is dead{zombie}{said}, "
         f"{_when(trace, first)}; {alive} still runs and can serve nothing without it",
         tuple(line for track in tracks[:3] for line in _says_end(trace, track)),
         _what_to_do(first),
@@ -213,48 +216,50 @@ def _is_replaced(trace: Trace, ended: Track, living: tuple[ServerPart, ...]) -> 
 
 def _is_surplus(ended: Track, living: tuple[ServerPart, ...]) -> bool:
     """It ended as it was told to, and others of its kind go on: a pool that shrinks."""
-    return bool(ended.facts.get("is_regular")) and any(_kind(part.role) == _kind(ended.name) for part in living)
+    is_regular = bool(ended.facts.get(EndedFact.IS_REGULAR))
+    return is_regular and any(_kind(part.role) == _kind(ended.name) for part in living)
 
 
 def _says_end(trace: Trace, track: Track) -> tuple[str, ...]:
-    who = f"{track.name} (pid {track.facts.get('pid')})"
-    sources = "/proc, pidfd, signal_generate" if track.facts.get("sender") else "/proc, pidfd"
+    who = f"{track.name} (pid {track.facts.get(EndedFact.PID)})"
+    sources = "/proc, pidfd, signal_generate" if track.facts.get(EndedFact.SENDER) else "/proc, pidfd"
     lines = [f"{who} ended {_when(trace, track)}, {_in_words(track)} ({sources})"]
-    if track.facts.get("is_zombie"):
-        lines.append(f"it is a zombie: its parent (pid {track.facts.get('parent')}) has not noticed (/proc/PID/stat)")
-    if words := track.facts.get("words"):
+    if track.facts.get(EndedFact.IS_ZOMBIE):
+        parent = track.facts.get(EndedFact.PARENT)
+        lines.append(f"it is a zombie: its parent (pid {parent}) has not noticed (/proc/PID/stat)")
+    if words := track.facts.get(EndedFact.WORDS):
         lines.append(f"{words} (kernel log)")
     return tuple(lines)
 
 
 def _when(trace: Trace, track: Track) -> str:
     ago = f"{for_s(_ended_ns(track), trace.end_ns)} ago"
-    return f"at least {ago}, before llmtop came" if track.facts.get("was_over") else ago
+    return f"at least {ago}, before llmtop came" if track.facts.get(EndedFact.WAS_OVER) else ago
 
 
 def _in_words(track: Track) -> str:
-    how = track.facts.get("how")
+    how = track.facts.get(EndedFact.HOW)
     return "how is not known" if isinstance(how, Unknown) or not how else str(how)
 
 
 def _what_to_do(track: Track) -> str:
-    if track.facts.get("is_oom"):
+    if track.facts.get(EndedFact.IS_OOM):
         return "give it more memory (the container's limit, the machine), or a smaller CPU swap space and fewer workers"
-    words = str(track.facts.get("words", ""))
+    words = str(track.facts.get(EndedFact.WORDS, ""))
     if "Xid" in words:
         return "restart the server; the GPU's fault (XID) is in the event log: e"
-    if track.facts.get("sender") == "outside":
+    if track.facts.get(EndedFact.SENDER) == SignalSender.OUTSIDE:
         return "find out why it was killed: by whom is said above; then start it again"
     return "restart the server; its log says why it ended"
 
 
 def _log_of(track: Track) -> str:
-    pid = track.facts.get("pid")
+    pid = track.facts.get(EndedFact.PID)
     return f"sudo dmesg -T | grep -iE 'oom|killed process|segfault|xid|pid.?{pid}' | tail"
 
 
 def _ended_ns(track: Track) -> int:
-    at = track.facts.get("ended_ns", 0)
+    at = track.facts.get(EndedFact.ENDED_NS, 0)
     return int(at) if isinstance(at, int | float) else 0
 
 
@@ -268,7 +273,7 @@ def _who(role: str) -> str:
 
 
 def _state(track: Track, who: str, what: str) -> str:
-    return f"{who} {'KILLED: OUT OF MEMORY' if track.facts.get('is_oom') else what}"
+    return f"{who} {'KILLED: OUT OF MEMORY' if track.facts.get(EndedFact.IS_OOM) else what}"
 
 
 # Stopped, traced, frozen
