@@ -66,7 +66,9 @@ _SOME = 100
 _LAUNCH_COLUMNS = 10
 _SIZES = ("grid", "block")
 _LAUNCH = ("registers per thread", "shared memory")
-MEMORY: Final = ("Total Allocated", "Total Reserved", "Bytes", "Addr")
+_GROWTH = "Bytes"
+"""Below 0 where memory is given back; nothing else is."""
+MEMORY: Final = ("Total Allocated", "Total Reserved", _GROWTH, "Addr")
 
 Place: TypeAlias = tuple[str, int, int]
 """"gpu", device and stream; "cpu", PID and TID."""
@@ -299,7 +301,8 @@ class EventSorter:
             samples[-1].append(self.places[columns.pids[i], columns.tids[i]])
             for column, key in zip(samples[1:-1], MEMORY, strict=True):
                 value = args.get(key)
-                column.append(value if isinstance(value, int) and abs(value) < _MOST else math.nan)
+                least = 1 - _MOST if key == _GROWTH else 0
+                column.append(value if isinstance(value, int) and least <= value < _MOST else math.nan)
 
     def _counter(self, event: Event) -> None:
         """A sample of one or several numbers."""

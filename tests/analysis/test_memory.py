@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from llmtop import ids
 from llmtop.analysis.rules import memory_growth
 from llmtop.analysis.timeline.join import joined
+from llmtop.analysis.timeline.listed import Listed, listed
 from llmtop.analysis.timeline.memory import BEFORE, NOT_TOLD, OUTSIDE, MemoryPool, memory_pools
 from llmtop.analysis.timeline.memory_table import memory_rows, memory_table, pool_lines, said_of_memory
 from llmtop.model import (
@@ -28,7 +29,7 @@ from llmtop.model import (
 )
 from llmtop.parsers.registry import load
 from tests.analysis.test_span_rows import OTHER, THREAD, table, trace
-from tests.parsers.kineto_files import QWEN, kernel_pair, span, written
+from tests.parsers.kineto_files import QWEN, few_events, kernel_pair, span, written
 from tests.parsers.test_allocations import memory
 from tests.parsers.test_kineto import opened
 
@@ -189,14 +190,41 @@ def test_ranks_of_one_run_each_have_their_own_owners(tmp_path: Path) -> None:
 
 
 def test_events_without_addresses_have_a_curve_and_say_why_no_owner_is_known() -> None:
-    samples: list[tuple[int, float | None]] = [(0, 10.0), (50, 30.0), (60, 0.0)]
+    samples: list[tuple[int, float | None]] = [(0, -10.0), (50, 30.0), (60, 0.0)]
     made = replace(trace(), series={(GPU, TORCH_GROWN.name): Series.of(GPU, TORCH_GROWN, "", samples)})
     (pool,) = pools_of(made)
-    assert (pool.peak, pool.untold, pool.told) == (30, 30, False)
+    assert (pool.peak, pool.untold, pool.told) == (40, 40, False), "10 bytes more were given back than got"
+    assert (min(pool.levels), pool.before) == (0, 10)
     assert isinstance(pool.owners, Unknown)
     cells = memory_table(memory_rows((pool,), made)).cells(0)
     assert cells[5:] == (pool.owners,) * 5
-    assert "not known, and not counted" in " ".join(pool_lines(pool, 0))
+    assert len(memory_rows((pool,), made)) == 1
+    assert "of what was held before the capture only 10 B is known" in pool_lines(pool, 0)
+
+
+ODD: st.SearchStrategy[Any] = st.one_of(
+    st.integers(-(1 << 64), 1 << 64), st.sampled_from([None, "x", 1.5, True, [], -1, 0, 1, 1 << 63])
+)
+ODD_KEYS = ("Bytes", "Addr", "Total Allocated", "Device Id")
+ODD_EVENTS = st.lists(st.fixed_dictionaries(dict.fromkeys(ODD_KEYS, ODD)), max_size=8)
+
+
+@given(told=ODD_EVENTS)
+def test_whatever_a_file_says_of_memory_no_curve_is_below_nothing(
+    told: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    events = [memory(1010 + i, 1, 1, 1) for i in range(len(told))]
+    for event, args in zip(events, told, strict=True):
+        event["args"] |= args
+    made = opened(tmp_path_factory.mktemp("odd"), written([*few_events(), *events]))
+    for what in Listed:
+        listed(made, what)
+    found = memory_pools(made)
+    for pool in () if isinstance(found, Unknown) else found:
+        assert min(pool.levels) >= 0
+        assert pool.untold >= 0
+        assert list(pool_lines(pool, 0))
+        memory_table(memory_rows((pool,), made))
 
 
 def test_a_trace_that_tells_nothing_says_what_would() -> None:

@@ -199,12 +199,13 @@ def _of_events(trace: Trace, of: tuple[TrackId, str], held: Sequence[_Holding]) 
 
 
 def _of_series(trace: Trace, track: TrackId, name: str) -> MemoryPool:
-    """Where events have no addresses."""
+    """Where events have no addresses. More that is given back than was got had been held before."""
     series = trace.series[track, name]
     samples = list(series.known)
-    times, levels = array("q", (t for t, _ in samples)), array("d", (level for _, level in samples))
+    before = max(0.0, -min(level for _, level in samples))
+    times, levels = array("q", (t for t, _ in samples)), array("d", (before + level for _, level in samples))
     pool = MemoryPool(
-        track, series.metric.title, times, levels, name == TORCH_ALLOCATED.name, 0.0, max(levels),
+        track, series.metric.title, times, levels, name == TORCH_ALLOCATED.name, before, max(levels),
         _reserved(trace, track), _NO_ADDRESSES, 0,
     )  # fmt: skip
     return replace(pool, growth=_growth(trace, pool, (), {}))

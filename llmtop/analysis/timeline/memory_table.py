@@ -51,11 +51,12 @@ def memory_rows(pools: Sequence[MemoryPool], trace: Trace) -> tuple[MemoryRow, .
 
 
 def _owners(pool: MemoryPool) -> Iterator[MemoryOwner]:
-    known = () if isinstance(pool.owners, Unknown) else pool.owners
+    if isinstance(pool.owners, Unknown):
+        return
     if pool.untold:
-        name = BEFORE if pool.told and known and pool.untold <= pool.before else NOT_TOLD
+        name = BEFORE if pool.told and pool.untold <= pool.before else NOT_TOLD
         yield MemoryOwner(name, round(pool.untold), 0, 0, 0, 0, 0, 0)
-    yield from known
+    yield from pool.owners
 
 
 def memory_table(rows: Sequence[MemoryRow]) -> RowTable:
