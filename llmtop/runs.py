@@ -25,7 +25,8 @@ from llmtop.text import clean, listed
 if TYPE_CHECKING:
     from llmtop.model import Trace
 
-MOST_FILES: Final = 512
+MOST_FILES: Final = 256
+"""So many join keys of 54 bits, a PID of Linux and a number of CUDA, are told apart in 62."""
 _NAMED = re.compile(r"(?<![a-z])(?:rank|tp|worker)[-_ ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _APART_NS = 60_000_000_000
 """Times of day of one moment on hosts whose clocks nobody sets: more than that between two captures makes two runs."""

@@ -17,7 +17,7 @@ from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.timeline.rows import rows_by_track, timeline_rows
 from llmtop.cli import main
 from llmtop.cli.report import report
-from llmtop.errors import ApartError
+from llmtop.errors import ApartError, FileError
 from llmtop.model import ClockBasis, ClockFit, Trace, Unknown
 from llmtop.parsers.registry import load
 from llmtop.runs import files_of, load_together
@@ -383,3 +383,14 @@ def test_runs_one_after_the_other_on_one_host_are_apart(tmp_path: Path) -> None:
         assert path.exists()
     with pytest.raises(ApartError, match="nothing says that"):
         load_together([tmp_path / "before.sqlite", tmp_path / "after.sqlite"])
+
+
+def test_a_folder_without_timelines_or_with_too_many_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="is a folder without timelines"):
+        files_of([tmp_path])
+    for i in range(257):
+        (tmp_path / f"{i}.json").touch()
+    with pytest.raises(FileError, match="holds 257 timelines: give at most 256"):
+        files_of([tmp_path])
+    (tmp_path / "0.json").unlink()
+    assert len(files_of([tmp_path])) == 256
