@@ -24,6 +24,7 @@ from llmtop.collectors.proc_threads import ThreadAccess
 from llmtop.collectors.thread_reader import ThreadReader
 from llmtop.model import (
     NS_PER_S,
+    PLAIN_PROCESS,
     Engine,
     Fact,
     Mark,
@@ -231,7 +232,7 @@ class ProcCollector:
         """
         parent = self._processes.get(process.parent)
         if process.pid != self._target.root_pid:
-            is_whole = self._target.kind == "process" and procfs.name(self._target.root_pid) not in _WRAPPERS
+            is_whole = self._target.kind == PLAIN_PROCESS and procfs.name(self._target.root_pid) not in _WRAPPERS
             known = {one.pid for one in self._target.processes} if is_whole else set()
             is_own = self._recognised(process.pid) == process.role or process.pid in known
             if not is_own or (parent is not None and parent.role == process.role and not known):

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from llmtop import whats
 from llmtop.collectors.loading import Start, progress
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, PLAIN_PROCESS, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ class ServerAddresses:
     def why_never(self) -> Unknown | None:
         """Why there will be none, however long one waits."""
         is_closed = not self._urls and self._find_urls is None
-        return _NO_SERVER if is_closed and self._target.kind == "process" else None
+        return _NO_SERVER if is_closed and self._target.kind == PLAIN_PROCESS else None
 
     def look_again(self) -> None:
         """Ask where the metrics are by now."""
@@ -84,7 +84,7 @@ class ServerAddresses:
         if unread is not None:
             return unread
         doing = progress(self._target, self._last_line)
-        if self._target.kind == "process":
+        if self._target.kind == PLAIN_PROCESS:
             not_yet = f", or not yet ({doing})" if doing and self._start.is_under_way else ""
             return replace(_NO_SERVER, reason=_NO_SERVER.reason + not_yet + _listens(self._target.ports))
         return Unknown(

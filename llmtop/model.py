@@ -801,12 +801,16 @@ class TargetProcess:
     name: str
 
 
+PLAIN_PROCESS: Final = "process"
+"""The kind of a target that is no server that llmtop knows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What llmtop is attached to: the server a PID belongs to, and where to find its parts.
 
     Attributes:
-        kind: The engine's key in `llmtop.servers` ("vllm", "sglang", "demo" ...), or "process" when none is known.
+        kind: The engine's key in `llmtop.servers` ("vllm", "sglang", "demo" ...), or `PLAIN_PROCESS`.
         metrics_urls: Where to try the Prometheus endpoint, best first.
     """
 

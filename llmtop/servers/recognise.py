@@ -12,7 +12,7 @@ from pathlib import Path
 
 from llmtop import procfs, whats
 from llmtop.errors import SeveralServersError, TargetError
-from llmtop.model import Engine, Missing, Target, TargetProcess, Unknown
+from llmtop.model import PLAIN_PROCESS, Engine, Missing, Target, TargetProcess, Unknown
 from llmtop.servers import command_line, listening, told
 from llmtop.servers.packages import installed
 from llmtop.servers.registry import BY_KIND, ENGINES
@@ -87,7 +87,7 @@ def find_target(pid: int, proc: Path = procfs.PROC) -> Target:
     """The server that a process belongs to.
 
     The process may be the front end, an engine, a worker, a thread of these, or a wrapper (a shell, a profiler)
-    that started one. A process of no known server is a target too, with kind "process".
+    that started one. A process of no known server is a target too, of kind `PLAIN_PROCESS`.
 
     Raises:
         SeveralServersError: It is of no server, but more than one runs below it: a shell, a container's first process.
@@ -272,7 +272,7 @@ def _plain_process(pid: int, family: procfs.ProcessTree, proc: Path) -> Target:
     return Target(
         pid=pid,
         root_pid=pid,
-        kind="process",
+        kind=PLAIN_PROCESS,
         title=title,
         processes=tuple(TargetProcess(p, "main" if p == pid else "child", _shown_name(p, proc)) for p in members),
         ports=tuple(sorted({one.address[1] for one in found})),

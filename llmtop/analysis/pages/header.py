@@ -13,7 +13,7 @@ from llmtop.analysis.series.readings import NO_TARGET, counter_rate, latest, tar
 from llmtop.analysis.server.liveness import Life, liveness
 from llmtop.analysis.server.objectives import JudgedObjective, judged
 from llmtop.analysis.server.view import ServerView, server_load
-from llmtop.model import NS_PER_S, Fact, Trace, TrackKind, Unknown, UnknownKind
+from llmtop.model import NS_PER_S, PLAIN_PROCESS, Fact, Trace, TrackKind, Unknown, UnknownKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -64,7 +64,7 @@ def header(trace: Trace, target: Target | None) -> Header:
     why_silent = [trace.why_missing(whats.track(gpu.id)) for gpu in target_gpus(trace, target)]
     hung = [why for why in why_silent if why is not None and why.kind is UnknownKind.HUNG]
     # Of a program that is no known server nobody knows what it loads.
-    is_server = target is not None and target.kind != "process" and liveness(trace).life is Life.ALIVE
+    is_server = target is not None and target.kind != PLAIN_PROCESS and liveness(trace).life is Life.ALIVE
     return Header(
         title=_title(trace, target) if target else "GPUs",
         model=model_of(trace, target),
