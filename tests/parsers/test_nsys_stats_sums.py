@@ -19,6 +19,7 @@ import pytest
 
 from llmtop import ids
 from llmtop.analysis.timeline.listed import Listed, ListedRow, Statistics, listed
+from llmtop.analysis.timeline.span_rows import span_rows
 from llmtop.model import SpanTable, Trace, Unknown
 from llmtop.parsers.registry import load
 from llmtop.text import clean
@@ -135,6 +136,17 @@ def test_each_listed_number_equals_that_of_nsys_stats(nsys: Path, export: Path, 
     assert ours.keys() == by_name.keys()
     for name, row in ours.items():
         assert numbers(row.times) == pytest.approx(numbers_told(by_name[name], "ns", "Total Time"), abs=0.06), name
+
+
+def test_ranges_last_as_nsys_stats_says(nsys: Path, export: Path) -> None:
+    rows = stats(nsys, "nvtx_sum", export)
+    by_name = {clean(row["Range"]): row for row in rows}
+    ours = {row.name: row.times for row in span_rows(read(export), each=True) if row.kind == "nvtx"}
+    assert ours.keys() == by_name.keys()
+    for name, row in by_name.items():
+        times = ours[name]
+        assert times is not None
+        assert numbers(times) == pytest.approx(numbers_told(row, "ns", "Total Time"), abs=0.06), name
 
 
 def test_sizes_listed_equal_those_of_nsys_stats(nsys: Path, export: Path) -> None:

@@ -48,3 +48,14 @@ async def test_ranges_one_by_one_are_offered_among_all_spans_alone(tmp_path: Pat
         await pilot.press("e")
         await settle(pilot)
         assert not app.screen.query_one(SpansPane).each
+
+
+async def test_a_range_says_how_its_lengths_are_spread() -> None:
+    app = ExploreApp([read(load(TIMELINE))])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("4")
+        await settle(pilot)
+        text = app.screen_text()
+    assert "6 times, 321 ms together" in text
+    assert "mean 53.4 ms, median 40.7 ms, 39.7 ms to 118 ms, standard deviation 31.8 ms" in text

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from llmtop.analysis.timeline.listed import Listed, ListedRow, has_listed, listed
 from llmtop.analysis.timeline.listed_table import TITLES as TABLE_TITLES
-from llmtop.analysis.timeline.listed_table import listed_lines, listed_table
+from llmtop.analysis.timeline.listed_table import listed_lines, listed_table, spread_text
 from llmtop.analysis.timeline.span_rows import TITLES, SpanRow, span_cells, span_rows
 from llmtop.analysis.views import Column
 from llmtop.model import Trace, Unknown
@@ -124,10 +124,10 @@ class SpansPane(ListPane["dict[Hashable, SpanRow] | tuple[ListedRow, ...]"]):
 def _details(row: SpanRow) -> Iterator[tuple[str, str]]:
     yield f"{TITLES[row.kind]}: {row.name}", "title"
     yield _MEANINGS[row.kind], "dim"
-    mean = duration(row.total_ns / row.count)
     times = "once" if row.count == 1 else f"{count(row.count)} times"
-    average = "" if row.count == 1 else f" together, {mean} on average"
-    yield f"{times}, {duration(row.total_ns)}{average}", "text"
+    yield f"{times}, {duration(row.total_ns)}{'' if row.count == 1 else ' together'}", "text"
+    if row.times is not None and row.count > 1:
+        yield spread_text(row.times, duration), "text"
     if row.gpu_ns is not None and row.launches is not None:
         share = f" ({percent(100 * row.gpu_ns / row.total_ns)} of its own time)" if row.total_ns else ""
         yield f"launched in it: {count(row.launches)}, {duration(row.gpu_ns)} of GPU time{share}", "value"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
+from llmtop.analysis.timeline.listed import Statistics
 from llmtop.analysis.timeline.work import GPU_WORK
 from llmtop.analysis.views import Cell
 from llmtop.model import NS_PER_S, SpanTable, Trace
@@ -43,6 +45,7 @@ class SpanRow:
     Attributes:
         total_ns: Their time added up; spans within each other, and on several threads, count each.
         bytes: Moved by those that say; None where none does.
+        times: All that is to be told of how long they last.
         gpu_ns: Of an NVTX range the GPU time of what its thread launched in it, and how many launches; None of others.
     """
 
@@ -54,6 +57,7 @@ class SpanRow:
     bytes: float | None
     gpu_ns: int | None
     launches: int | None
+    times: Statistics | None = field(default=None, compare=False)
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -86,18 +90,19 @@ def _rows(spans: SpanTable, launched: _Launched | None, *, each: bool) -> Iterat
     for i, name_id in enumerate(spans.name_id):
         members[titles[name_id]].append(i)
     for name, places in members.items():
-        lengths = [spans.end_ns[i] - spans.start_ns[i] for i in places]
+        times = Statistics.of(array("q", (spans.end_ns[i] - spans.start_ns[i] for i in places)))
         moved = [spans.amount[i] for i in places if spans.amount[i] == spans.amount[i]]
         work = launched.within(spans, places) if launched is not None else None
         yield SpanRow(
             kind=spans.kind,
             name=name,
             count=len(places),
-            total_ns=sum(lengths),
-            longest_ns=max(lengths),
+            total_ns=times.total,
+            longest_ns=times.most,
             bytes=sum(moved) if moved else None,
             gpu_ns=work[0] if work else None,
             launches=work[1] if work else None,
+            times=times,
         )
 
 
