@@ -62,10 +62,11 @@ def rank_lines(trace: Trace, parts: Sequence[TimePart]) -> Iterator[str]:
     """
     yield from map("imbalance of {}".format, _imbalance(parts))
     yield from map("waited for: {}".format, _waited_for(parts))
-    for part in trace.parts[1:] if len(trace.parts) <= _LISTED else ():
-        yield f"clock of {part.name}: {clock_text(part.clock)}"
     if len(trace.parts) > _LISTED:
         yield f"clocks: {clocks_text(trace)}"
+        return
+    for part in trace.parts[1:]:
+        yield f"clock of {part.name}: {clock_text(part.clock)}"
 
 
 def rank_summary(parts: Sequence[TimePart]) -> str:

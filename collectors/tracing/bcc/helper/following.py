@@ -44,7 +44,7 @@ class SchedulerSlices:
         self._governor = governor
         self._run_time = RunTime(scheduler.programs.values())
         self._measure_at_s = 0.0
-        self._stack_ns = 0
+        self._stack_ns: int
         self._looked_ns = 0
         self._since_ns = 0
         """When the probes were last attached."""
