@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from llmtop import ids
 from llmtop.analysis.rules import memory_growth
+from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.timeline.join import joined
 from llmtop.analysis.timeline.listed import Listed, listed
 from llmtop.analysis.timeline.memory import BEFORE, NOT_TOLD, OUTSIDE, MemoryPool, memory_pools
@@ -29,6 +30,7 @@ from llmtop.model import (
 )
 from llmtop.parsers.registry import load
 from tests.analysis.test_span_rows import OTHER, THREAD, table, trace
+from tests.nsys_capture import MS, PID, US, Capture, add_table, global_id
 from tests.parsers.kineto_files import QWEN, few_events, kernel_pair, span, written
 from tests.parsers.test_allocations import memory
 from tests.parsers.test_kineto import opened
@@ -104,6 +106,42 @@ def test_what_the_allocator_itself_says_is_the_level_and_the_rest_was_there_befo
     assert [(row.owner.name, row.owner.at_peak) for row in rows if row.owner] == [(BEFORE, 7000), (NOT_TOLD, 500)]
     assert memory_table(rows).cells(1)[5:] == (None,) * 5, "how many these are is told by nothing"
     assert "6.84 KiB were held before the first event: no event tells by whom" in said_of_memory((pool,), made)[0]
+
+
+def grown_in_nsys(path: Path) -> Path:
+    """Ten steps: each gets 64 KiB in the range "cache" that stay, and 1 MiB of scratch that it gives back."""
+    made, rows = Capture(), []
+    for step in range(10):
+        now = step * MS
+        made.nvtx(f"step {step}", now, now + 900 * US)
+        made.nvtx("cache", now + 5 * US, now + 50 * US)
+        kept = made.call("cudaMalloc", now + 10 * US, now + 20 * US)
+        scratch = made.call("cudaMalloc", now + 60 * US, now + 70 * US)
+        for i in (100, 300):
+            call = made.call("cudaLaunchKernel", now + i * US, now + (i + 5) * US)
+            made.kernel(now + (i + 10) * US, now + (i + 100) * US, call)
+        freed = made.call("cudaFree", now + 500 * US, now + 510 * US)
+        rows += [(now + 15 * US, 100 + step, 1 << 16, 0, kept), (now + 65 * US, 7, 1 << 20, 0, scratch)]
+        rows += [(now + 505 * US, 7, 1 << 20, 1, freed)]
+    file = made.write(path / "memory.sqlite")
+    columns = "start address bytes memoryOperationType correlationId globalPid deviceId memKind"
+    add_table(file, "CUDA_GPU_MEMORY_USAGE_EVENTS", columns, *((*row, global_id(PID), 0, 2) for row in rows))
+    return file
+
+
+def test_a_capture_of_nsys_tells_who_holds_memory_and_that_it_grows(tmp_path: Path) -> None:
+    made = load(grown_in_nsys(tmp_path))
+    (pool,) = pools_of(made)
+    assert (pool.peak, pool.before, pool.untold, pool.told) == ((10 << 16) + (1 << 20), 0, 0, False)
+    assert isinstance(pool.owners, tuple)
+    assert [(one.name, one.at_peak, one.kept_count) for one in pool.owners] == [
+        ("step #", 1 << 20, 0), ("cache", 10 << 16, 10),
+    ]  # fmt: skip
+    assert pool.growth is not None
+    assert (pool.growth.per_step, pool.growth.owners) == (1 << 16, (("cache", 8 << 16),))
+    found = [finding.rule for finding in diagnose(made).findings]
+    assert found.count("memory-growth") == 1
+    assert found.count("allocation-stalls") <= 1
 
 
 def test_pytorchs_level_of_a_real_trace_is_what_was_there_and_what_is_held() -> None:

@@ -11,7 +11,6 @@ from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.lines import DRAWN
 from llmtop.tui.panes.report import ListPane
 from llmtop.tui.render.lines import spark
-from llmtop.units import binary_bytes
 
 if TYPE_CHECKING:
     from llmtop.analysis.tables import RowTable
@@ -51,7 +50,7 @@ class MemoryPane(ListPane[tuple[MemoryRow, ...]]):
 
 def _of_pool(row: MemoryRow, trace: Trace, width: int, look: Look) -> Iterator[tuple[str, str]]:
     pool = row.pool
-    yield f"{row.title}: {pool.name}, {binary_bytes(pool.peak)} at most; the whole capture from left to right:", "title"
+    yield f"{row.title}: {pool.name}, the whole capture from left to right:", "title"
     start, end = min(trace.start_ns, pool.times[0]), max(trace.end_ns, pool.times[-1])
     yield spark(pool.over_time(start, end, min(width, max(1, end - start))), width, look), DRAWN
     yield from ((line, "text") for line in pool_lines(pool, trace.start_ns))
