@@ -13,8 +13,6 @@ from llmtop.model import Stack, TrackId
 from llmtop.text import clean
 from llmtop.vocabulary import ON_CPU, STACKS_WINDOW_NS
 
-"""The state of stacks that were seen running; all others have a ThreadCause's value."""
-"""Stacks are summed up over so long: what was long ago is not where the server waits."""
 MOST_STACKS = 400
 """Of a server with 800 different ones, these held 99.5 % of the time."""
 LIGHTER_STACKS = "(lighter stacks, together)"

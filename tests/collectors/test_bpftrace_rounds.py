@@ -113,7 +113,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(system, "is_process", lambda pid: pid in one.alive)
     monkeypatch.setattr(system, "threads", lambda pid: [TID])
     monkeypatch.setattr(system, "thread_state", lambda pid, tid: "R")
-    monkeypatch.setattr(system, "kernel_stack", lambda pid, tid: ["do_wait_[k]"])
+    monkeypatch.setattr(system, "kernel_stack", lambda pid, tid: ["do_wait_[k]"] if pid == PID else [])
     monkeypatch.setattr(libraries_module, "mapped_libraries", lambda pid: {})
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     return one

@@ -213,7 +213,7 @@ def sleeping(since: int, call: int = FUTEX, state: int = 1, taken: int = 1) -> l
 @pytest.fixture
 def no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sleeps_module, "_in_proc", lambda pid, tid, t_ns: None)
-    monkeypatch.setattr(system, "kernel_stack", lambda pid, tid: ["schedule_[k]"])
+    monkeypatch.setattr(system, "kernel_stack", lambda pid, tid: ["schedule_[k]"] if pid == PID else [])
 
 
 @pytest.mark.usefixtures("no_proc")

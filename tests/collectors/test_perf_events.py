@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -250,6 +252,17 @@ def test_how_often_threads_ran_is_the_kernels_count(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("llmtop.procfs.read_bytes", said.get)
     assert threads_module.schedstats(ThreadTable({SERVER: SERVER, TID: SERVER, 1: SERVER})) == {SERVER: (1000, 7)}
     assert threads_module.times_run({1: (0, 5), 2: (0, 1)}, {1: (9, 12), 3: (0, 100)}) == 7
+
+
+def test_threads_that_have_just_come_are_not_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By when the kernel started them, in ticks since it was started itself; one that has ended has no age."""
+    per_s = os.sysconf("SC_CLK_TCK")
+    started = {SERVER: 10 * per_s, TID: 12 * per_s, TID + 1: 12 * per_s + 1}
+    task = Path(f"/proc/{SERVER}/task")
+    stats = {(tid, task): SimpleNamespace(start_ticks=ticks) for tid, ticks in started.items()}
+    monkeypatch.setattr("llmtop.procfs.stat", lambda *of: stats.get(of))
+    monkeypatch.setattr("time.clock_gettime", lambda clock: 12 + threads_module.OLD_S)
+    assert threads_module.old(ThreadTable(dict.fromkeys((*started, TID + 2), SERVER))) == [SERVER, TID]
 
 
 def test_the_busiest_are_those_that_ran_the_most_since_the_last_but_one_measurement(
