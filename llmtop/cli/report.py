@@ -131,12 +131,13 @@ def report(
             return report_html(trace, each_range=each_range, by=by)
         case _:
             from llmtop.cli.report_text import TextStyle, report_text
+            from llmtop.tui.terminal import is_ascii_only
 
             width = shutil.get_terminal_size(_FALLBACK_SIZE).columns
             if not to_terminal:
                 return report_text(trace, TextStyle(width, each_range=each_range, by=by))
-            style = TextStyle(width, bold=_is_colourful(), ascii_only=not _can_draw(), each_range=each_range, by=by)
-            return report_text(trace, style)
+            is_ascii = is_ascii_only(os.environ, sys.stdout.encoding)
+            return report_text(trace, TextStyle(width, _is_colourful(), is_ascii, each_range, by))
 
 
 def _csv(trace: Trace, by: str | None, *, each_range: bool) -> Iterator[str]:
@@ -164,12 +165,3 @@ def _write(path: Path, parts: Iterable[str]) -> None:
 def _is_colourful() -> bool:
     """Whether headings may be bold: a terminal that nobody asked to be plain (https://no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def _can_draw() -> bool:
-    """Whether the output's encoding has the characters that charts are made of."""
-    try:
-        "–µ│⣀█".encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True

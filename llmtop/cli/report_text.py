@@ -103,7 +103,12 @@ class TextStyle:
 def report_text(trace: Trace, style: TextStyle) -> Iterator[str]:
     """The report, line by line."""
     for line in _lines(trace, style):
-        yield (line.translate(_ASCII) if style.ascii_only else line) + "\n"
+        yield (_in_ascii(line) if style.ascii_only else line) + "\n"
+
+
+def _in_ascii(line: str) -> str:
+    """The names of others have characters that nothing stands for."""
+    return line.translate(_ASCII).encode("ascii", "replace").decode("ascii")
 
 
 def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:

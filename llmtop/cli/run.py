@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmtop import __version__
+from llmtop.cli.output import OutputError, silence, standard_output
 from llmtop.errors import FilesError, LlmtopError, UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +41,11 @@ def run(argv: list[str]) -> int:
     """
     _survive_any_encoding()
     try:
-        return _written_out(argv)
+        with standard_output():
+            return _dispatch(argv)
+    except OutputError as error:
+        silence()
+        return _say(str(error), error.exit_code)
     except FilesError as error:
         for message in error.messages:
             _say(message, error.exit_code)
@@ -50,20 +55,12 @@ def run(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        _silence_stdout()
+        silence()
         return 0
     except Exception as error:
         if os.environ.get("LLMTOP_DEBUG"):
             raise
         return _say(f"a fault of its own: {type(error).__name__}: {error}; LLMTOP_DEBUG=1 shows where", 1)
-
-
-def _written_out(argv: list[str]) -> int:
-    """Dispatch; what is still in a buffer fails here, where it can be caught, and not as the interpreter exits."""
-    try:
-        return _dispatch(argv)
-    finally:
-        sys.stdout.flush()
 
 
 def _survive_any_encoding() -> None:
@@ -125,8 +122,3 @@ def _say(message: str, exit_code: int) -> int:
     line = " ".join(message.split())
     print(f"llmtop: {line}", file=sys.stderr)
     return exit_code
-
-
-def _silence_stdout() -> None:
-    """Keep the interpreter from complaining at exit that the reader of stdout has left."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

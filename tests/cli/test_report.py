@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -312,6 +313,14 @@ def test_text_fits_its_width_but_for_commands_that_are_copied(width: int, path: 
 def test_ascii_text_is_ascii() -> None:
     for path in (LADDER, TIMELINE):
         assert "".join(report_text(load(path), TextStyle(100, ascii_only=True))).isascii()
+
+
+def test_a_name_that_ascii_cannot_spell_is_ascii_too() -> None:
+    trace = load(LADDER)
+    odd = replace(trace, origin=replace(trace.origin, path="积分.ncu-rep"))
+    text = "".join(report_text(odd, TextStyle(100, ascii_only=True)))
+    assert text.isascii()
+    assert "??.ncu-rep" in text
 
 
 def test_headings_are_bold_only_when_asked() -> None:

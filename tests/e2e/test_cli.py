@@ -296,6 +296,45 @@ def test_a_reader_that_left_before_the_last_buffer_is_no_fault(command: tuple[st
     assert (done.returncode, done.stderr) == (0, "")
 
 
+PRINTING = [
+    ("--help",),
+    ("completion", "bash"),
+    ("doctor", "--json"),
+    ("snapshot", "--json", "--seconds", "0.1"),
+    ("report", str(LADDER)),
+    ("report", str(LADDER), "--format", "json"),
+    ("report", str(LADDER), "--format", "csv"),
+]
+
+
+@pytest.mark.parametrize("command", PRINTING, ids=lambda command: command[0] + command[-1].rpartition("/")[2])
+@pytest.mark.parametrize(("to", "why"), [("> /dev/full", "No space left on device"), (">&-", "it is closed")])
+def test_output_that_cannot_be_written_is_told_in_one_line(command: tuple[str, ...], to: str, why: str) -> None:
+    script = f'"$@" {to}'
+    done = subprocess.run(
+        ["bash", "-c", script, "-", *LLMTOP, *command], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    said = f"llmtop: standard output cannot be written: {why}; send it where there is room: > FILE\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_a_report_into_a_file_needs_no_standard_output(tmp_path: Path) -> None:
+    output = tmp_path / "report.txt"
+    script = '"$@" >&- 2>&-'
+    command = [*LLMTOP, "report", str(LADDER), "-o", str(output)]
+    assert subprocess.run(["bash", "-c", script, "-", *command], check=False, cwd=ROOT).returncode == 0
+    assert "Findings" in output.read_text()
+
+
+def test_a_locale_that_asks_for_ascii_gets_it() -> None:
+    """Where nothing else says how text is encoded, Python writes UTF-8 in the locale C too."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG", "PYTHON"))}
+    done = subprocess.run(
+        [*LLMTOP, "report", str(LADDER)], capture_output=True, check=False, cwd=ROOT, env={**env, "LC_ALL": "C"}
+    )
+    assert (done.returncode, done.stdout.isascii()) == (0, True)
+
+
 def test_snapshot_of_a_server_is_strict_json() -> None:
     with demo_server() as pid:
         done = llmtop("snapshot", "--json", "--attach", str(pid), "--seconds", "1")
