@@ -19,7 +19,7 @@ SHAPES = {"strict", "frozen", "slots", "kw_only", "eq", "order", "repr", "maxsiz
 NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 MARGIN = 1e-6
 """What less than this is added or taken away for lets rounding pass: half of it, or twice, does the same."""
-SYMMETRIC = {"min", "max", "product", "isinstance", "hasattr", "cast", "TypeVar"}
+SYMMETRIC = {"min", "max", "minimum", "maximum", "product", "isinstance", "hasattr", "cast", "TypeVar"}
 """Two arguments of these do the same the other way round, or are a mistake that the type checker tells."""
 
 
@@ -59,7 +59,7 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
             yield from (ast.Constant(value * 2), ast.Constant(value / 2)) if value else (ast.Constant(1.0),)
         case ast.Slice(lower=lower, upper=upper):
             yield from (altered(node, **{name: None}) for name, end in (("lower", lower), ("upper", upper)) if end)
-        case ast.Call(func=func, args=[first, second, *others]) if getattr(func, "id", "") not in SYMMETRIC:
+        case ast.Call(func=func, args=[first, second, *others]) if _bare_name(func) not in SYMMETRIC:
             if ast.dump(first) != ast.dump(second) and not {type(first), type(second)} & {
                 ast.Starred,
                 ast.GeneratorExp,
@@ -69,6 +69,10 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
             yield ast.Pass()
     if isinstance(node, ast.AugAssign):
         yield ast.Pass()
+
+
+def _bare_name(func: ast.expr) -> str:
+    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
 
 
 def altered(node: ast.AST, **fields: Any) -> ast.AST:

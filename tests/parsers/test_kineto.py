@@ -461,3 +461,19 @@ def test_reading_tells_how_far_it_is_and_can_be_stopped(tmp_path: Path, monkeypa
         CURRENT.reset(at)
     assert seen[1] == f"{100 * 400 // len(data)} %, Esc stops it"
     assert len(seen) < len(data) / 400
+
+
+@pytest.mark.parametrize(
+    ("digits", "ns"),
+    [
+        (None, 0),
+        (b"5", 500),
+        (b"0004", 0),
+        (b"0006", 1),
+        (b"123", 123),
+        (b"5" + b"0" * 24, 500),
+        (b"0" * 17 + b"9" * 9, 0),
+    ],
+)
+def test_digits_behind_the_point_of_microseconds_however_many_are_nanoseconds(digits: bytes | None, ns: int) -> None:
+    assert kineto_json._Thousandths()[digits] == ns
