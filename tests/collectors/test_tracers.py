@@ -127,6 +127,7 @@ def test_one_that_gives_up_is_ended_and_the_next_goes_on() -> None:
 def test_when_none_works_all_reasons_are_told_best_remedy_first() -> None:
     bcc = FakeCollector("bcc")
     collector = tracing(bcc, FakeCollector("bpftrace", missing=NO_BPFTRACE))
+    assert collector.unavailable is None, "nobody has tried yet"
     with collector:
         assert collector.unavailable is None
         bcc.unavailable = NO_BCC

@@ -110,9 +110,10 @@ def information(members: tuple[tuple[str, int], ...], kind: int = 4) -> bytes:
 
 
 def test_the_place_of_a_field_is_read_from_the_kernels_types(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = information((("flags", 64), ("pid", 10112)))
-    monkeypatch.setattr(btf, "read_bytes", lambda path: told)
-    assert btf.offset_of("task_struct", "pid") == 1264
+    for before in ((), (("flags", 64),), (("flags", 64), ("stack", 128))):
+        told = information((*before, ("pid", 10112)))
+        monkeypatch.setattr(btf, "read_bytes", lambda path, told=told: told)
+        assert btf.offset_of("task_struct", "pid") == 1264
     assert btf.offset_of("task_struct", "tgid") is None
     assert btf.offset_of("mm_struct", "pid") is None
     for damaged in (b"", told[:20], b"\0" * 64, information((("flags", 64),)), information((("pid", 64),), kind=5)):
