@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +21,7 @@ from llmtop.tui.screens import diagnosis, kernel, live_screen, thread
 from llmtop.tui.screens.causes import CausesPane
 from llmtop.tui.screens.explore_screen import ExploreApp, ExploreScreen
 from llmtop.tui.screens.reasons import ReasonsPane
+from tests.analysis.test_memory import stepped
 from tests.kernel_traces import LADDER
 from tests.live_traces import TARGET, Scene, live_trace, probed
 from tests.tui.live_app import fixed_app, press, session_of
@@ -35,8 +35,11 @@ if TYPE_CHECKING:
 SAID = "failed: ArithmeticError: broken [/b]"
 
 
-def broken(*_: Any, **__: Any) -> Any:
-    raise ArithmeticError("broken [/b]")
+def broken(name: str) -> Callable[..., Any]:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise ArithmeticError(f"broken [/b] {name}")
+
+    return fails
 
 
 def methods_of(kind: type) -> list[str]:
@@ -52,7 +55,9 @@ def methods_of(kind: type) -> list[str]:
 def breaking(monkeypatch: pytest.MonkeyPatch, kind: Any, name: str) -> Iterator[None]:
     with monkeypatch.context() as patch:
         patch.setattr(
-            kind, name, property(broken) if isinstance(inspect.getattr_static(kind, name), property) else broken
+            kind,
+            name,
+            property(broken(name)) if isinstance(inspect.getattr_static(kind, name), property) else broken(name),
         )
         yield
 
@@ -216,12 +221,15 @@ async def test_a_fault_in_the_help_or_in_what_keys_may_do_costs_the_key(
     app = a_live_app()
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await draw(app, pilot)
-        for where, what in (("llmtop.tui.screens.help.columns_here", broken), ("llmtop.tui.app.HelpScreen", broken)):
+        for where, what in (
+            ("llmtop.tui.screens.help.columns_here", broken("columns")),
+            ("llmtop.tui.app.HelpScreen", broken("help")),
+        ):
             with monkeypatch.context() as patch:
                 patch.setattr(where, what)
                 assert f"this key {SAID}" in words(await press(pilot, "question_mark"))
         with monkeypatch.context() as patch:
-            patch.setattr("llmtop.tui.screens.help.HelpScreen.compose", broken)
+            patch.setattr("llmtop.tui.screens.help.HelpScreen.compose", broken("compose"))
             assert SAID in words(await press(pilot, "question_mark"))
         await press(pilot, "escape")
         assert "1 Roofline" in await draw(app, pilot)
@@ -231,40 +239,46 @@ async def test_a_fault_in_the_help_or_in_what_keys_may_do_costs_the_key(
 # -- the explorer --------------------------------------------------------------------------------------------------
 
 
-@cache
-def files() -> tuple[Trace, ...]:
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trace, ...]:
     """Files that have something for all views between them."""
     numbers = replace(probed(live_trace(Scene(), 20)), origin=Origin("made-up"), stacks=())
     machine = replace(live_trace(Scene(gpus=2), 20), origin=Origin("recording"))
-    return load(LADDER), load(SAMPLES[-1]), load(FOLDED), numbers, machine
+    allocating = stepped(tmp_path_factory.mktemp("capture"), [1 << 18] * 9)
+    return load(LADDER), load(SAMPLES[-1]), load(FOLDED), numbers, machine, allocating
 
 
 @pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.title)
 async def test_what_raises_in_a_recorded_view_costs_that_view(
-    kind: Any, monkeypatch: pytest.MonkeyPatch, faults: list[str]
+    kind: Any, files: tuple[Trace, ...], monkeypatch: pytest.MonkeyPatch, faults: list[str]
 ) -> None:
-    trace = next(trace for trace in files()[kind.title == "Idle" :] if kind.why_not(trace) is None)
+    trace = next(trace for trace in files[kind.title == "Idle" :] if kind.why_not(trace) is None)
     tabs = list(by_digit(views_of(trace)))
     is_drawn = not kind.has_rows() or not issubclass(kind, Pane) or kind is gpu.GpuPane
     used = {"__init__", "view", "details", *(["draw", "show"] if is_drawn else [])}
     used |= {"rows"} if kind is not gpu.GpuPane else set()
-    for method in ("__init__", *methods_of(kind)):
+    methods = ["__init__", *methods_of(kind)]
+    actions = [method for method in methods if method.startswith("action_")]
+    for broken_ones in [*([method] for method in methods if method not in actions), actions]:
         app = ExploreApp([read(trace)])
         with ExitStack() as fault:
-            fault.enter_context(breaking(monkeypatch, kind, method))
+            for method in broken_ones:
+                fault.enter_context(breaking(monkeypatch, kind, method))
             async with app.run_test(size=(120, 40), notifications=True) as pilot:
                 screen = app.screen
                 assert isinstance(screen, ExploreScreen)
                 await settle(pilot)
                 screen.show_view(kind)
                 await settle(pilot)
-                if method.startswith("action_"):
-                    await app.run_action(method.removeprefix("action_"), screen.query_one(kind))
+                for method in broken_ones:
+                    if method in actions:
+                        await app.run_action(method.removeprefix("action_"), screen.query_one(kind))
+                        assert faults.pop() == f"this key {SAID} {method}; please report this"
                 await press(pilot, "down", "greater_than_sign", "right")
                 await settle(pilot)
                 text = words(app.screen_text())
-                if method in used or method.startswith("action_"):
-                    assert SAID in text, method
+                if used.intersection(broken_ones):
+                    assert SAID in text, broken_ones
                 assert f"{kind.title}]" in text
                 fault.close()
                 other = tabs[(tabs.index(kind) + 2) % len(tabs)]
