@@ -31,7 +31,7 @@ from llmtop.model import (
 from llmtop.parsers.registry import load
 from tests.analysis.test_span_rows import OTHER, THREAD, table, trace
 from tests.nsys_capture import MS, PID, US, Capture, add_table, global_id
-from tests.parsers.kineto_files import QWEN, few_events, kernel_pair, span, written
+from tests.parsers.kineto_files import QWEN, few_events, kernel_pair, needs_qwen, span, written
 from tests.parsers.test_allocations import memory
 from tests.parsers.test_kineto import opened
 
@@ -144,6 +144,7 @@ def test_a_capture_of_nsys_tells_who_holds_memory_and_that_it_grows(tmp_path: Pa
     assert found.count("allocation-stalls") <= 1
 
 
+@needs_qwen
 def test_pytorchs_level_of_a_real_trace_is_what_was_there_and_what_is_held() -> None:
     pool, *_ = pools_of(load(QWEN))
     assert isinstance(pool.owners, tuple)

@@ -27,7 +27,7 @@ from tests.cli.test_report_timeline import words
 from tests.kernel_traces import LADDER, ROOT, TIMELINE, Launch
 from tests.kernel_traces import report as made
 from tests.nsys_capture import MS, US, Capture
-from tests.parsers.kineto_files import QWEN
+from tests.parsers.kineto_files import QWEN, needs_qwen
 
 SCHEMA = json.loads(
     next(part for part in re.findall(r"```json\n(.*?)```", (ROOT / "docs" / "json-report.md").read_text(), re.DOTALL))
@@ -150,6 +150,7 @@ def test_where_nothing_is_told_of_memory_the_formats_say_what_would_tell(run: Ca
 
 
 @pytest.mark.parametrize("kind", ["text", "md", "html"])
+@needs_qwen
 def test_who_held_memory_at_its_peak_stands_in_every_format(kind: str) -> None:
     said = re.sub(r"<[^>]*>", " ", "".join(report(load(QWEN), kind, by="memory")).replace("\\", ""))
     assert "Memory over time" in said
@@ -157,6 +158,7 @@ def test_who_held_memory_at_its_peak_stands_in_every_format(kind: str) -> None:
     assert "939 MiB were held before the first event: no event tells by whom" in " ".join(said.split())
 
 
+@needs_qwen
 def test_memory_in_the_document_adds_up_and_csv_has_its_owners(run: Callable[..., str]) -> None:
     pool, *_ = document(load(QWEN), "memory")["by"]["rows"]
     assert (pool["track"], pool["is_all"], pool["growth"], pool["peak_bytes"]) == ("gpu:0", True, None, 2_088_508_416)

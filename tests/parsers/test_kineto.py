@@ -20,7 +20,17 @@ from llmtop.model import SpanTable, Trace, TrackKind
 from llmtop.parsers import kineto_json
 from llmtop.parsers.progress import CURRENT, ReadingProgress
 from llmtop.parsers.registry import load
-from tests.parsers.kineto_files import QWEN, SHIPPED, document, few_events, kernel_pair, kineto_traces, span, written
+from tests.parsers.kineto_files import (
+    QWEN,
+    SHIPPED,
+    document,
+    few_events,
+    kernel_pair,
+    kineto_traces,
+    needs_qwen,
+    span,
+    written,
+)
 
 KINDS = {
     "kernel": ("kernel",),
@@ -30,7 +40,6 @@ KINDS = {
     "overhead": ("overhead",),
     "sync": ("cuda_sync",),
 }
-needs_qwen = pytest.mark.skipif(not QWEN.exists(), reason="../shared/samples has traces that are not shipped")
 
 
 Both: TypeAlias = tuple[list[dict[str, Any]], Trace]

@@ -9,10 +9,11 @@ from llmtop.tui.panes.memory import MemoryPane
 from llmtop.tui.screens.explore_screen import ExploreApp
 from tests.analysis.test_memory import stepped
 from tests.kernel_traces import TIMELINE
-from tests.parsers.kineto_files import QWEN
+from tests.parsers.kineto_files import QWEN, needs_qwen
 from tests.tui.test_explore import read, settle
 
 
+@needs_qwen
 async def test_the_peak_and_who_held_it_then_are_a_tab_away() -> None:
     app = ExploreApp([read(load(QWEN))])
     async with app.run_test(size=(80, 24)) as pilot:
