@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from llmtop.model import Origin, Trace
+from llmtop.parsers.registry import load
 from llmtop.tui.app import LlmtopApp
+from tests.analysis.test_memory import stepped
+from tests.kernel_traces import LADDER, TIMELINE
+from tests.live_traces import Scene, live_trace, probed
 from tests.tui.quiet import FRAME_S, until_quiet
+from tests.tui.test_explore import FOLDED
 
 if TYPE_CHECKING:
     from llmtop.model import Issue
@@ -44,3 +51,12 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(LlmtopApp, "_note", note)
     yield found
     assert found == []
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trace, ...]:
+    """Files that have something for all views between them."""
+    numbers = replace(probed(live_trace(Scene(), 20)), origin=Origin("made-up"), stacks=())
+    machine = replace(live_trace(Scene(gpus=2), 20), origin=Origin("recording"))
+    allocating = stepped(tmp_path_factory.mktemp("capture"), [1 << 18] * 9)
+    return load(LADDER), load(TIMELINE), load(FOLDED), numbers, machine, allocating

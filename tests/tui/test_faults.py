@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from llmtop.model import Issue, Origin, Severity, Trace
+from llmtop.model import Issue, Severity, Trace
 from llmtop.parsers.registry import load
 from llmtop.tui.panes import events, gpu, syscalls, threads
 from llmtop.tui.panes.base import Pane
@@ -21,11 +21,10 @@ from llmtop.tui.screens import diagnosis, kernel, live_screen, thread
 from llmtop.tui.screens.causes import CausesPane
 from llmtop.tui.screens.explore_screen import ExploreApp, ExploreScreen
 from llmtop.tui.screens.reasons import ReasonsPane
-from tests.analysis.test_memory import stepped
 from tests.kernel_traces import LADDER
 from tests.live_traces import TARGET, Scene, live_trace, probed
 from tests.tui.live_app import fixed_app, press, session_of
-from tests.tui.test_explore import FOLDED, SAMPLES, read, settle
+from tests.tui.test_explore import read, settle
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
@@ -237,15 +236,6 @@ async def test_a_fault_in_the_help_or_in_what_keys_may_do_costs_the_key(
 
 
 # -- the explorer --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trace, ...]:
-    """Files that have something for all views between them."""
-    numbers = replace(probed(live_trace(Scene(), 20)), origin=Origin("made-up"), stacks=())
-    machine = replace(live_trace(Scene(gpus=2), 20), origin=Origin("recording"))
-    allocating = stepped(tmp_path_factory.mktemp("capture"), [1 << 18] * 9)
-    return load(LADDER), load(SAMPLES[-1]), load(FOLDED), numbers, machine, allocating
 
 
 @pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.title)

@@ -2,24 +2,135 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from textual.widget import Widget
 
 from llmtop.parsers.registry import load
+from llmtop.tui.key_names import key_name
 from llmtop.tui.panes.live import LIVE_VIEWS
+from llmtop.tui.panes.recorded import VIEWS
+from llmtop.tui.panes.view import Context
 from llmtop.tui.screens.explore_screen import ExploreApp
-from llmtop.tui.screens.help import HelpScreen, active_keys, columns_here, keys_elsewhere
-from tests.kernel_traces import LADDER
-from tests.tui.live_app import fixed_app
+from llmtop.tui.screens.help import HelpPane, HelpScreen, active_keys, columns_here, keys_elsewhere
+from llmtop.tui.textual_private import bindings_of
+from tests.kernel_traces import LADDER, TIMELINE
+from tests.live_traces import TARGET
+from tests.tui.live_app import fixed_app, running
 from tests.tui.test_explore import read, settle
+from tests.tui.test_faults import a_live_app
 
 if TYPE_CHECKING:
+    from textual.pilot import Pilot
+
+    from llmtop.model import Trace
+    from llmtop.tui.screens.explore_screen import ExploreScreen
     from llmtop.tui.screens.live import LiveApp
+
+CALLED = {
+    "Open the command palette": "All commands, to search by name",
+    "Quit the app and return to the command prompt.": "Leave",
+}
+"""What Textual binds itself, in our words."""
+OF_TIMELINE = "From a launch to its kernel, and back"
 
 
 def words_of(app: LiveApp) -> str:
     return " ".join(app.screen_text().replace("│", " ").split())
+
+
+async def told(pilot: Pilot[Any]) -> dict[str, str]:
+    """What the help that `?` opens says of each key, as it is drawn: of one of several panes what is said first."""
+    await pilot.press("question_mark")
+    await pilot.pause()
+    found: dict[str, str] = {}
+    keys: list[str] = []
+    for text in pilot.app.screen.query_one(HelpPane).text_lines():
+        new = re.fullmatch(r" *(\S+(?: \S+)*)  (\S.*?) *", text)
+        if new:
+            keys = [key for key in new[1].split() if key not in found]
+            found |= dict.fromkeys(keys, new[2])
+        elif text.strip():
+            found |= {key: f"{found[key]} {text.strip()}" for key in keys}
+        else:
+            keys = []
+    await pilot.press("escape")
+    await pilot.pause()
+    return found
+
+
+def bound(app: Any) -> dict[str, str]:
+    """What the keys do that the nodes around the focus bind and have a use for now, the nearest first."""
+    found: dict[str, str] = {}
+    for is_urgent in (True, False):
+        for node in app.screen.focused.ancestors_with_self:
+            for one in bindings_of(node):
+                is_of_use = one.tooltip and one.priority == is_urgent and not one.key.startswith("super+")
+                name, _, parameters = one.action.rpartition(".")[2].removesuffix(")").partition("(")
+                if is_of_use and node.check_action(name, tuple(parameters)):
+                    found.setdefault(key_name(one.key), CALLED.get(one.tooltip, one.tooltip))
+    return found
+
+
+def program_wide(app: Any) -> set[str]:
+    """The keys that the program itself has a text for."""
+    return {key_name(one.key) for one in bindings_of(app) if one.tooltip}
+
+
+@pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.title)
+async def test_every_key_of_a_view_of_files_is_listed(kind: Any, files: tuple[Trace, ...]) -> None:
+    trace = next(trace for trace in files if kind.why_not(trace) is None)
+    app = ExploreApp([read(trace)])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        screen: ExploreScreen = app.screen  # type: ignore[assignment]
+        for view in (*screen.views, kind):  # all are made, and this one is shown
+            screen.show_view(view)
+            await settle(pilot)
+        expected, own = bound(app), program_wide(app)
+        assert len(expected) > len(own), "the view has keys of its own"
+        assert own <= expected.keys()
+        listed = await told(pilot)
+        assert {key: listed.get(key) for key in expected} == expected
+        assert (OF_TIMELINE in listed.values()) is (kind.title == "Timeline")
+
+
+@pytest.mark.parametrize("zoomed", [False, True], ids=["beside", "zoomed"])
+@pytest.mark.parametrize(
+    "number", [place.number for _, _, place in LIVE_VIEWS if place.exists(Context(TARGET))], ids=str
+)
+async def test_every_key_of_a_live_view_is_listed(number: int, zoomed: bool) -> None:
+    app = a_live_app()
+    async with running(app, (80, 24)) as pilot:
+        app.live.action_pane(number)
+        if zoomed:
+            app.live.action_zoom()
+        app.live.refresh_trace()
+        await pilot.pause()
+        expected, own = bound(app), program_wide(app)
+        assert len(expected) > len(own)
+        assert own <= expected.keys()
+        listed = await told(pilot)
+        assert {key: listed.get(key) for key in expected} == expected
+
+
+async def test_what_is_not_on_the_screen_is_not_listed() -> None:
+    live = fixed_app()
+    async with running(live, (80, 24)) as pilot:
+        assert "5 Stall flame" not in live.screen_text()
+        assert {"3 GPU", "6 CPU-GPU"} == dict(keys_elsewhere(live.screen)).keys()
+        live.live.action_zoom()
+        await pilot.pause()
+        assert keys_elsewhere(live.screen) == []
+    app = ExploreApp([read(load(TIMELINE))])
+    async with app.run_test(size=(80, 24)) as pilot:
+        for digit in "213":
+            await settle(pilot)
+            await pilot.press(digit)
+        await settle(pilot)
+        assert keys_elsewhere(app.screen) == [], "neither the timeline, nor the histograms, nor the details below a row"
 
 
 async def test_keys_of_the_focused_pane_come_first_and_only_once() -> None:
@@ -27,11 +138,11 @@ async def test_keys_of_the_focused_pane_come_first_and_only_once() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
         freeze = ("x", "Hold the flame alone, or let it go on")
-        assert freeze in keys_elsewhere(app.screen)["5 Stall flame"]
+        assert freeze in dict(keys_elsewhere(app.screen))["5 Stall flame"]
         await pilot.press("5")
         assert freeze in active_keys(app.screen)
-        assert "5 Stall flame" not in keys_elsewhere(app.screen)
-        assert ("p", "Pin the GPU to the top, and into roofline and lanes") in keys_elsewhere(app.screen)["3 GPU"]
+        assert "5 Stall flame" not in dict(keys_elsewhere(app.screen))
+        assert ("p", "Pin the GPU to the top, and into roofline and lanes") in dict(keys_elsewhere(app.screen))["3 GPU"]
 
 
 async def test_a_table_beside_the_focus_has_its_keys_listed() -> None:
@@ -41,9 +152,9 @@ async def test_a_table_beside_the_focus_has_its_keys_listed() -> None:
         await pilot.press("enter")
         await settle(pilot)
         sort = ("< >", "Sort by the column left or right")
-        assert sort in keys_elsewhere(app.screen)["Metrics by section"]
+        assert sort in dict(keys_elsewhere(app.screen))["Metrics by section"]
         await pilot.press("tab")
-        assert "Metrics by section" not in keys_elsewhere(app.screen)
+        assert "Metrics by section" not in dict(keys_elsewhere(app.screen))
         assert sort in active_keys(app.screen)
 
 
@@ -52,10 +163,10 @@ async def test_columns_of_the_table_on_the_screen_are_explained() -> None:
     async with app.run_test(size=(120, 70)) as pilot:
         app.live.refresh_trace()
         await pilot.pause()
-        assert columns_here(app.screen) == {}
+        assert columns_here(app.screen) == []
         await pilot.press("4", "z")
         await pilot.pause()
-        told = columns_here(app.screen)["Columns"]
+        told = dict(columns_here(app.screen))["Columns"]
         assert ("run-q", "Share of the window ready, waiting for a CPU (schedstat)") in told
         await pilot.press("question_mark")
         await pilot.pause()

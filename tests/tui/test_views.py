@@ -196,7 +196,7 @@ async def test_a_page_is_ten_frames_and_the_edges_are_the_root_and_the_end() -> 
 async def test_keys_that_one_kind_of_trace_has_no_use_for_are_nowhere_for_the_other() -> None:
     live = fixed_app()
     async with running(live, (120, 40)) as pilot:
-        elsewhere = keys_elsewhere(live.screen).values()
+        elsewhere = dict(keys_elsewhere(live.screen)).values()
         said = {text for lines in (active_keys(live.screen), *elsewhere) for _, text in lines}
         assert PYTHON in said
         assert KERNELS not in said

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, TypeVar
 
 from textual.binding import Binding, BindingType
 
+from llmtop.model import Unknown
 from llmtop.tui.key_names import key_name
 from llmtop.tui.panes.base import Pane, look_of
 from llmtop.tui.panes.lines import LinesPane
@@ -23,10 +24,14 @@ if TYPE_CHECKING:
 
     from llmtop.tui.render.look import Look
 
-KeyLine = tuple[str, str]
+KeyLine: TypeAlias = tuple[str, str]
 """Keys, and what they do."""
+KeyPart: TypeAlias = tuple[str, list[KeyLine]]
+"""The title of a part of the help, and its lines."""
+W = TypeVar("W")
 
 _BORDER = 2
+_UNTITLED: Final = "Text"
 _NO_TERMINALS = "super+"
 """No terminal that is known sends such a key."""
 _OUR_WORDS = {
@@ -55,57 +60,58 @@ def active_keys(screen: Screen[object]) -> list[KeyLine]:
     return sorted(lines, key=lambda line: line[1] in _OUR_WORDS.values())
 
 
-def keys_elsewhere(screen: Screen[object]) -> dict[str, list[KeyLine]]:
-    """By pane or table that has not the focus, what its keys are beyond those that work now."""
+def keys_elsewhere(screen: Screen[object]) -> list[KeyPart]:
+    """Of each pane and table on the screen that could have the focus and has not: its keys beyond those of now."""
     known = {text for _, text in active_keys(screen)}
     focused = () if screen.focused is None else screen.focused.ancestors_with_self
-    panes = [
-        (f"{pane.number or ''} {pane.title}".strip(), [pane, *pane.query("*")])
-        for pane in screen.query(Pane)
-        if pane not in focused
-    ]
-    tables = [
-        (table.title, [table, table.table])
-        for table in screen.query(TablePane)
-        if table not in focused and table.is_on_screen and table.size.area
-    ]
-    keys = {title: key_lines(_bindings_of(widgets)) for title, widgets in (*panes, *tables)}
-    fresh = {title: [line for line in lines if line[1] not in known] for title, lines in keys.items()}
-    return {title: lines for title, lines in fresh.items() if lines}
+    beside = [widget for widget in _on_screen(screen) if widget not in focused]
+    panes = [(pane.heading or _UNTITLED, [pane, *pane.query("*")]) for pane in _of(Pane, beside) if pane.focusable]
+    tables = [(table.heading, [table, table.table]) for table in _of(TablePane, beside)]
+    keys = ((title, key_lines(_bindings_of(widgets))) for title, widgets in (*panes, *tables))
+    fresh = ((title, [line for line in lines if line[1] not in known]) for title, lines in keys)
+    return [(title, lines) for title, lines in fresh if lines]
 
 
-def columns_here(screen: Screen[object]) -> dict[str, list[KeyLine]]:
+def columns_here(screen: Screen[object]) -> list[KeyPart]:
     """What the columns of the table on the screen mean, where their titles do not say it all."""
-    tables = (table for table in screen.query(VirtualTable) if table.is_on_screen and table.size.area)
     lines = [
         (column.title, column.help[:1].upper() + column.help[1:])
-        for table in tables
+        for table in _of(VirtualTable, _on_screen(screen))
         for column in (table.rows.columns if table.rows is not None else ())
         if column.help
     ]
-    return {"Columns": lines} if lines else {}
+    return [("Columns", lines)] if lines else []
+
+
+def _on_screen(screen: Screen[object]) -> list[Widget]:
+    """What is seen: not in a tab behind, nor folded away."""
+    return [widget for widget in screen.query("*") if widget.size.area and widget.is_on_screen]
+
+
+def _of(kind: type[W], widgets: Iterable[Widget]) -> Iterable[W]:
+    return (widget for widget in widgets if isinstance(widget, kind))
 
 
 def _bindings_of(widgets: Iterable[Widget]) -> Iterable[Binding]:
     return (one for widget in widgets for one in bindings_of(widget))
 
 
-class HelpPane(LinesPane["dict[str, list[KeyLine]]"]):
-    """Parts of keys by their titles."""
+class HelpPane(LinesPane["tuple[KeyPart, ...]"]):
+    """Parts of keys with their titles."""
 
     title = "Keys"
     hint = "↑ ↓ scroll, / search, Esc closes"
 
-    def __init__(self, parts: dict[str, list[KeyLine]]) -> None:
+    def __init__(self, parts: tuple[KeyPart, ...]) -> None:
         super().__init__(id="help")
         self._view = parts
 
-    def lines(self, view: dict[str, list[KeyLine]], width: int, look: Look) -> list[Strip]:
+    def lines(self, view: tuple[KeyPart, ...], width: int, look: Look) -> list[Strip]:
         return draw_keys(view, width, look)
 
     def on_resize(self) -> None:
         """As high as its text, where the screen is."""
-        if isinstance(self._view, dict):
+        if not isinstance(self._view, Unknown):
             self.styles.height = len(self.lines(self._view, self.size.width, look_of(self))) + _BORDER
 
 
@@ -120,7 +126,7 @@ class HelpScreen(Dialog):
 
     def __init__(self, below: Screen[object]) -> None:
         super().__init__()
-        self._parts = {"": active_keys(below)} | columns_here(below) | keys_elsewhere(below)
+        self._parts = (("", active_keys(below)), *columns_here(below), *keys_elsewhere(below))
 
     def compose(self) -> ComposeResult:
         yield HelpPane(self._parts)
