@@ -163,3 +163,19 @@ def spans(kind: str, rows: Sequence[tuple[int, int, int]], track: TrackId = STRE
     zeros = array("q", [0]) * len(rows)
     start, end, join = (array("q", (row[i] for row in rows)) for i in range(3))
     return SpanTable(kind, (kind,), (track,), zeros, zeros, start, end, join, array("d", [float("nan")]) * len(rows))
+
+
+def span_table(kind: str, *rows: tuple[str, TrackId, int, int, int, float]) -> SpanTable:
+    """Spans of (name, track, start, end, correlation, bytes)."""
+    names, tracks = tuple(dict.fromkeys(row[0] for row in rows)), tuple(dict.fromkeys(row[1] for row in rows))
+    return SpanTable(
+        kind,
+        names,
+        tracks,
+        name_id=array("q", (names.index(row[0]) for row in rows)),
+        track_id=array("q", (tracks.index(row[1]) for row in rows)),
+        start_ns=array("q", (row[2] for row in rows)),
+        end_ns=array("q", (row[3] for row in rows)),
+        correlation=array("q", (row[4] for row in rows)),
+        amount=array("d", (row[5] for row in rows)),
+    )

@@ -17,7 +17,8 @@ from llmtop.analysis.pages.cut import only_time
 from llmtop.analysis.timeline.listed import SMALL, Listed, ListedRow, has_listed, listed
 from llmtop.analysis.timeline.listed_table import listed_lines, listed_table, said_of_all
 from llmtop.model import SpanTable, Trace, TrackId, Unknown
-from tests.analysis.test_span_rows import OTHER, THREAD, table, trace
+from tests.analysis.test_span_rows import OTHER, THREAD, trace
+from tests.kernel_traces import span_table as table
 from tests.nsys_capture import DTOH, HTOD, MS, PAGEABLE, PINNED, US, Capture
 from tests.nsys_scenes import SCENES
 

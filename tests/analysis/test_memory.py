@@ -29,7 +29,8 @@ from llmtop.model import (
     Unknown,
 )
 from llmtop.parsers.registry import load
-from tests.analysis.test_span_rows import OTHER, THREAD, table, trace
+from tests.analysis.test_span_rows import OTHER, THREAD, trace
+from tests.kernel_traces import span_table as table
 from tests.nsys_capture import MS, PID, US, Capture, add_table, global_id
 from tests.parsers.kineto_files import QWEN, few_events, kernel_pair, needs_qwen, span, written
 from tests.parsers.test_allocations import memory

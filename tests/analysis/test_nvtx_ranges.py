@@ -61,9 +61,9 @@ def test_ranges_that_overlap_without_nesting_are_each_open_for_their_own_time() 
     assert launch_ranges(trace) == [("a",), ("a", "b"), ("b",), ()]
 
 
-def test_ranges_of_another_thread_are_not_the_launchs() -> None:
+def test_ranges_of_another_process_are_not_the_launchs() -> None:
     trace = timeline(("step", 0, 100))
-    other = {**trace.spans, "nvtx": ranges(("step", 0, 100), track=ids.thread(1, 2))}
+    other = {**trace.spans, "nvtx": ranges(("step", 0, 100), track=ids.thread(2, 2))}
     assert not has_ranges(replace(trace, spans=other))
 
 

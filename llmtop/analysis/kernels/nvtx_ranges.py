@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from llmtop import whats
 from llmtop.analysis.commands.profiling import INCLUDE_FACT, RANGE_FACT, START_FACT, begins_where_told
+from llmtop.analysis.timeline.claims import Claims
+from llmtop.analysis.timeline.ranges import demands
 from llmtop.model import Missing, Unknown, UnknownKind
 from llmtop.text import range_name
 
@@ -37,19 +39,24 @@ def launch_ranges(trace: Trace) -> Sequence[Path]:
     """Of each launch; () where none is open, or the launch is not in the capture.
 
     A report of Nsight Compute says so of each launch. On a timeline a kernel belongs to the ranges that were open on
-    the thread that launched it as it did so. A kernel of a graph belongs to those in which the graph was launched and,
-    where the capture tells, within them to those in which the kernel was put into the graph.
+    the thread that launched it as it did so, or that this one works for (`claims`). A kernel of a
+    graph belongs to those in which the graph was launched and, where the capture tells, within them to those in which
+    the kernel was put into the graph.
     """
     table = trace.kernels
     if table is None:
         return ()
     if table.details is not None:
         return [table.details.ranges(i) for i in range(len(table))]
-    kernels, launches, ranges = (trace.spans.get(kind) for kind in ("kernel", "launch", "nvtx"))
-    if kernels is None or launches is None or ranges is None or len(kernels) != len(table):
+    kernels, ranges = trace.spans.get("kernel"), trace.spans.get("nvtx")
+    if kernels is None or ranges is None or len(kernels) != len(table):
         return _none(table)
-    open_at = dict(_open_at(launches, ranges))
-    paths = [open_at.get(join, ()) for join in kernels.correlation]
+    paths: list[Path] = list(_none(table))
+    made: dict[tuple[int, ...], Path] = {}
+    for row, around in demands(trace).ranges_around("kernel"):
+        if around not in made:
+            made[around] = tuple(ranges.names[ranges.name_id[i]] for i in around)
+        paths[row] = made[around]
     captured = trace.spans.get("captured")
     for row, inner in _open_at(captured, ranges) if captured is not None else ():
         paths[row] += tuple(name for name in inner if name not in paths[row])
@@ -69,27 +76,13 @@ def _none(table: KernelTable) -> Sequence[Path]:
     return [()] * len(table)
 
 
-def _open_at(launches: SpanTable, ranges: SpanTable) -> Iterator[tuple[int, Path]]:
-    """By join key of a launch, the ranges open on its thread when it began."""
-    by_thread = _by_track(ranges)
-    for track, calls in _by_track(launches).items():
-        pending, stack = iter(by_thread.get(track, ())), list[int]()
-        following = next(pending, None)
-        for call in sorted(calls, key=lambda i: launches.start_ns[i]):
-            now = launches.start_ns[call]
-            while following is not None and ranges.start_ns[following] <= now:
-                stack.append(following)
-                following = next(pending, None)
-            stack = [i for i in stack if ranges.end_ns[i] >= now]
-            if launches.correlation[call] >= 0:
-                yield launches.correlation[call], tuple(ranges.names[ranges.name_id[i]] for i in stack)
-
-
-def _by_track(spans: SpanTable) -> Mapping[str, list[int]]:
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for i, track in enumerate(spans.track_id):
-        found[spans.tracks[track]].append(i)
-    return found
+def _open_at(captured: SpanTable, ranges: SpanTable) -> Iterator[tuple[int, Path]]:
+    """By the row of a kernel that a graph has, the ranges open on the thread that put it there as it did so."""
+    marked = Claims(ranges, {}).marked
+    for track, start, row in zip(captured.track_id, captured.start_ns, captured.correlation, strict=True):
+        own = marked.get(captured.tracks[track])
+        if own is not None and row >= 0:
+            yield row, tuple(ranges.names[ranges.name_id[i]] for i in own.at(start))
 
 
 @dataclass(frozen=True, slots=True)

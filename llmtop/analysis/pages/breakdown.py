@@ -20,7 +20,7 @@ from llmtop.analysis.timeline.account import idle_account, idle_pieces
 from llmtop.analysis.timeline.capture import why_no_work
 from llmtop.analysis.timeline.causes import TITLES, Cause
 from llmtop.analysis.timeline.cover import Cover
-from llmtop.analysis.timeline.ranges import TimeWindow, begun_on, windows_by_name
+from llmtop.analysis.timeline.ranges import TimeWindow, begun_on, demands, windows_by_name
 from llmtop.analysis.timeline.steps import StepPhase, find_steps
 from llmtop.analysis.timeline.work import GPU_WORK, gpu_title
 from llmtop.model import TrackKind, Unknown
@@ -266,9 +266,20 @@ def _by_range(trace: Trace, *, each: bool) -> Breakdown | Unknown:
     parts = [_part(trace, name, windows) for name, windows in named.items()]
     found = (
         "by NVTX range: each lasts until all that was asked for in it is done; one within another counts in both, "
-        "unless both have one name"
+        f"unless both have one name{_disputed(trace)}"
     )
     return Breakdown(By.NVTX, found, tuple(sorted(parts, key=lambda one: (-one.account.wall_ns, one.name))))
+
+
+def _disputed(trace: Trace) -> str:
+    """What is said of launches that ranges of several threads could hold."""
+    if not (count := demands(trace).disputed):
+        return ""
+    are = "launches are" if count > 1 else "launch is"
+    return (
+        f". {count} {are} of threads without ranges while several others had one open: each counts in the one "
+        "that began last"
+    )
 
 
 _GPUS = "GPU: its time is all of the capture"

@@ -14,13 +14,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, chain, compress
+from itertools import accumulate, chain, compress, count
 from operator import and_, xor
 from typing import TYPE_CHECKING
 
 from llmtop import ids
+from llmtop.analysis.timeline.claims import Claim, Claims
 from llmtop.analysis.timeline.work import GPU_WORK
-from llmtop.columns import first_rows, in_order, reaches, rows_by_key
+from llmtop.columns import differences, first_rows, in_order, reaches, rows_by_key
 from llmtop.text import range_name
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Demand:
         asked: When the call began that asked for each work.
         done: When all that had been asked for up to and including it had ended.
         kernels, copied: How many kernels, and bytes of copies, those before it are; one more than works.
+        gpu_ns, calls: Likewise the time of these works, and how many calls asked for them.
         launches: When their launch calls began.
     """
 
@@ -47,6 +49,8 @@ class Demand:
     done: array[int]
     kernels: array[int]
     copied: array[int]
+    gpu_ns: array[int]
+    calls: array[int]
     launches: array[int]
 
     def done_by(self, t_ns: int) -> int:
@@ -59,6 +63,11 @@ class Demand:
         first, last = bisect_left(self.asked, start), bisect_left(self.asked, end)
         launches = bisect_left(self.launches, end) - bisect_left(self.launches, start)
         return self.kernels[last] - self.kernels[first], self.copied[last] - self.copied[first], launches
+
+    def work_within(self, start: int, end: int) -> tuple[int, int]:
+        """The time of all works that were asked for then, in ns, and how many calls asked for them."""
+        first, last = bisect_left(self.asked, start), bisect_left(self.asked, end)
+        return self.gpu_ns[last] - self.gpu_ns[first], self.calls[last] - self.calls[first]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +101,33 @@ class TimeWindow:
         return self.end_ns - self.start_ns
 
 
+class _Asked:
+    """The works of one kind that some calls of one kind asked for, in columns.
+
+    Attributes:
+        works, calls: The two kinds.
+        rows, by: Of each work its row, and that of its call.
+        gpus: On which each is, by their number.
+    """
+
+    def __init__(self, works: SpanTable, calls: SpanTable, left: bytearray, gpus: Sequence[TrackId]) -> None:
+        """`left` has a 1 for each work that no other call asked for; those of these calls are crossed out."""
+        found = rows_by_key(calls.correlation, works.correlation)
+        chosen = bytes(map(and_, map((-1).__lt__, found), left))
+        left[:] = bytearray(map(xor, left, chosen))
+        numbers = [gpus.index(ids.gpu_of(track)) for track in works.tracks]
+        self.works, self.calls = works, calls
+        self.rows, self.by = array("q", compress(count(), chosen)), array("q", compress(found, chosen))
+        self.gpus = array("q", map(numbers.__getitem__, compress(works.track_id, chosen)))
+
+
 class Demands:
-    """Who asked for what in a trace: all work whose call is in it, in columns by when that call began."""
+    """Who asked for what in a trace: all work whose call is in it, in columns by when that call began.
+
+    Attributes:
+        threads: Those that make such calls.
+        disputed: How many calls could lie in ranges of several threads, none of which works for another.
+    """
 
     def __init__(self, trace: Trace) -> None:
         calls = [trace.spans[kind] for kind in CALLS if kind in trace.spans]
@@ -101,65 +135,115 @@ class Demands:
         self.threads = tuple(dict.fromkeys(track for table in calls for track in table.tracks))
         self._gpus = tuple(dict.fromkeys(ids.gpu_of(track) for table in works for track in table.tracks))
         self._streams = tuple(dict.fromkeys(track for table in works for track in table.tracks))
-        columns = [array("q") for _ in range(6)]
-        for table in works:
-            self._add(columns, table, calls)
-        self._asked, self._thread, self._gpu, self._ended, self._is_kernel, self._bytes = in_order(columns)
-        self._launches = {
-            thread: array("q", (table.start_ns[i] for i in rows))
-            for table in calls
-            if table.kind == "launch"
-            for thread, rows in _by_track(table).items()
-        }
-
-    def _add(self, columns: Sequence[array[int]], works: SpanTable, calls: Sequence[SpanTable]) -> None:
-        """Add the works of one kind that some call asked for; whole columns at a time, as there are millions."""
-        gpus = [self._gpus.index(ids.gpu_of(track)) for track in works.tracks]
-        left = bytearray(b"\1") * len(works)
-        for table in calls:
-            rows = rows_by_key(table.correlation, works.correlation)
-            is_of_it = bytes(map(and_, map((-1).__lt__, rows), left))
-            left = bytearray(map(xor, left, is_of_it))
-            rows = array("q", compress(rows, is_of_it))
-            threads = [self.threads.index(track) for track in table.tracks]
-            kernels, moved = _kernels_and_bytes(works)
-            made = (
-                map(table.start_ns.__getitem__, rows),
-                map(threads.__getitem__, map(table.track_id.__getitem__, rows)),
-                map(gpus.__getitem__, compress(works.track_id, is_of_it)),
-                compress(works.end_ns, is_of_it),
-                compress(kernels, is_of_it),
-                compress(moved, is_of_it),
-            )
-            for column, values in zip(columns, made, strict=True):
-                column.extend(values)
-
-    def of(self, thread: TrackId, marking: Collection[TrackId]) -> Demand:
-        """What a thread asked for, and those threads of its process that mark no ranges themselves.
-
-        Backward passes are launched by a thread of PyTorch's own, while the one that marked them waits.
-
-        Args:
-            thread: The one that marks the ranges.
-            marking: All that mark any.
-        """
-        process = ids.process_of(thread)
-        group = {one for one in self.threads if ids.process_of(one) == process and one not in marking} | {thread}
-        gpus = self._gpus_of({thread}) or self._gpus_of(group) or self._gpus_of_process(process)
-        numbers = {self.threads.index(one) for one in group if one in self.threads}
-        on = {self._gpus.index(gpu) for gpu in gpus}
-        chosen = [t in numbers and g in on for t, g in zip(self._thread, self._gpu, strict=True)]
-        asked, ended, kernels, moved = (
-            array("q", compress(column, chosen)) for column in (self._asked, self._ended, self._is_kernel, self._bytes)
+        self._asks = list(self._joined(works, calls))
+        given = {table.kind: array("q", [-1]) * len(table) for table in calls}
+        for one in self._asks:
+            for row, gpu in zip(one.by, one.gpus, strict=True):
+                given[one.calls.kind][row] = gpu
+        self._fed = self._feeding(calls, given)
+        self.claims, self.disputed = Claims(trace.spans.get("nvtx"), self._fed), 0
+        self._numbers: dict[Claim, int] = {}
+        self._claimed = {table.kind: self._claims_of(table, given[table.kind]) for table in calls}
+        columns = [array("q") for _ in range(7)]
+        for one in self._asks:
+            self._add(columns, one, given[one.calls.kind])
+        self._asked, self._claim, self._ended, self._is_kernel, self._bytes, self._ns, self._is_first = in_order(
+            columns
         )
-        launches = sorted(chain.from_iterable(self._launches.get(one, ()) for one in group))
-        return Demand(gpus, asked, reaches(ended), _sums(kernels), _sums(moved), array("q", launches))
+        self._launches = [(table.start_ns, self._claimed[table.kind]) for table in calls if table.kind == "launch"]
+        self._made: dict[TrackId, Demand] = {}
 
-    def _gpus_of(self, threads: Collection[TrackId]) -> tuple[TrackId, ...]:
-        """The GPUs that these threads gave work to."""
-        numbers = {self.threads.index(one) for one in threads if one in self.threads}
-        on = {g for t, g in zip(self._thread, self._gpu, strict=True) if t in numbers}
-        return tuple(self._gpus[g] for g in sorted(on))
+    def _joined(self, works: Iterable[SpanTable], calls: Sequence[SpanTable]) -> Iterator[_Asked]:
+        for table in works:
+            left = bytearray(b"\1") * len(table)
+            for asking in calls:
+                yield _Asked(table, asking, left, self._gpus)
+
+    def _feeding(
+        self, calls: Iterable[SpanTable], given: Mapping[str, array[int]]
+    ) -> Mapping[TrackId, Collection[TrackId]]:
+        """The GPUs that each thread gave work to."""
+        fed: dict[TrackId, set[TrackId]] = defaultdict(set)
+        for table in calls:
+            for track, gpu in set(zip(table.track_id, given[table.kind], strict=True)):
+                if gpu >= 0:
+                    fed[table.tracks[track]].add(self._gpus[gpu])
+        return fed
+
+    def _claims_of(self, calls: SpanTable, given: array[int]) -> array[int]:
+        """Of each call the number of its claim; of a thread that works for no other all have the same."""
+        gpus: list[TrackId | None] = [*self._gpus, None]
+        alone: dict[tuple[int, int], int] = {}
+        for track, gpu in set(zip(calls.track_id, given, strict=True)):
+            if not self.claims.around(calls.tracks[track], gpus[gpu]):
+                alone[track, gpu] = self._number((calls.tracks[track],))
+        found = array("q")
+        for track, gpu, start in zip(calls.track_id, given, calls.start_ns, strict=True):
+            number = alone.get((track, gpu))
+            if number is None:
+                claim, is_disputed = self.claims.of(calls.tracks[track], gpus[gpu], start)
+                self.disputed += is_disputed
+                number = self._number(claim)
+            found.append(number)
+        return found
+
+    def _number(self, claim: Claim) -> int:
+        return self._numbers.setdefault(claim, len(self._numbers))
+
+    def _add(self, columns: Sequence[array[int]], asked: _Asked, given: array[int]) -> None:
+        """Add works; whole columns at a time, as there are millions. Of each call the first one is told apart."""
+        works, calls = asked.works, asked.calls
+        kernels, moved = _kernels_and_bytes(works)
+        firsts = bytearray(len(works))
+        for call, row in zip(asked.by, asked.rows, strict=True):
+            if given[call] >= 0:
+                given[call], firsts[row] = -1, 1
+        made = (
+            map(calls.start_ns.__getitem__, asked.by),
+            map(self._claimed[calls.kind].__getitem__, asked.by),
+            map(works.end_ns.__getitem__, asked.rows),
+            map(kernels.__getitem__, asked.rows),
+            map(moved.__getitem__, asked.rows),
+            map(differences(works.end_ns, works.start_ns).__getitem__, asked.rows),
+            map(firsts.__getitem__, asked.rows),
+        )
+        for column, values in zip(columns, made, strict=True):
+            column.extend(values)
+
+    def ranges_around(self, kind: str) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Of the works of a kind that lie in any range: the row, and the rows of its ranges, the outermost first."""
+        names, marked = tuple(self._numbers), self.claims.marked
+        threads = [[marked[one] for one in claim if one in marked] for claim in names]
+        for asked in self._asks:
+            if asked.works.kind == kind:
+                claimed, starts = self._claimed[asked.calls.kind], asked.calls.start_ns
+                for row, call in zip(asked.rows, asked.by, strict=True):
+                    around = [i for one in threads[claimed[call]] for i in one.at(starts[call])]
+                    if around:
+                        yield row, tuple(around)
+
+    def of(self, thread: TrackId) -> Demand:
+        """What a thread asked for, and those that work for it (`claims`)."""
+        if thread not in self._made:
+            self._made[thread] = self._of(thread)
+        return self._made[thread]
+
+    def _of(self, thread: TrackId) -> Demand:
+        numbers = {number for claim, number in self._numbers.items() if thread in claim}
+        chosen = bytes(map(numbers.__contains__, self._claim))
+        columns = (self._asked, self._ended, self._is_kernel, self._bytes, self._ns, self._is_first)
+        asked, ended, kernels, moved, ns, firsts = (array("q", compress(column, chosen)) for column in columns)
+        launches = sorted(
+            chain.from_iterable(compress(starts, map(numbers.__contains__, own)) for starts, own in self._launches)
+        )
+        sums = _sums(kernels), _sums(moved), _sums(ns), _sums(firsts)
+        return Demand(self._gpus_for(thread), asked, reaches(ended), *sums, array("q", launches))
+
+    def _gpus_for(self, thread: TrackId) -> tuple[TrackId, ...]:
+        """The GPUs that a thread gave work to; else those that work for it, else those of its process."""
+        helping = (self._fed.get(claim[-1], ()) for claim in self._numbers if thread in claim)
+        fed = {*self._fed.get(thread, ())} or {*chain.from_iterable(helping)}
+        return tuple(gpu for gpu in self._gpus if gpu in fed) or self._gpus_of_process(ids.process_of(thread))
 
     def _gpus_of_process(self, process: TrackId) -> tuple[TrackId, ...]:
         """The GPUs that a process had work on, whoever asked for it; all GPUs where nothing tells."""
@@ -181,9 +265,11 @@ def begun_on(trace: Trace, owner: TrackId) -> Demand:
             column.extend(compress(values, chosen))
     starts, ends, kernels, copied, joins = in_order(columns)
     firsts = sorted(first_rows(joins).values())
-    return Demand(
-        (owner,), starts, reaches(ends), _sums(kernels), _sums(copied), array("q", map(starts.__getitem__, firsts))
-    )
+    is_first = array("q", bytes(8 * len(starts)))
+    for row in firsts:
+        is_first[row] = 1
+    sums = _sums(kernels), _sums(copied), _sums(differences(ends, starts)), _sums(is_first)
+    return Demand((owner,), starts, reaches(ends), *sums, array("q", map(starts.__getitem__, firsts)))
 
 
 def _kernels_and_bytes(works: SpanTable) -> tuple[array[int], array[int]]:
@@ -237,20 +323,12 @@ def outermost(ranges: Iterable[Range]) -> Iterator[Range]:
             yield one
 
 
-def windows(trace: Trace, ranges: Iterable[Range], marking: Collection[TrackId]) -> list[TimeWindow]:
-    """What each range lasts on CPU and GPU together; see the module.
-
-    Args:
-        trace: Whose ranges they are.
-        ranges: Any of them.
-        marking: The threads that mark such ranges.
-    """
-    every, by_thread = demands(trace), dict[str, Demand]()
+def windows(trace: Trace, ranges: Iterable[Range]) -> list[TimeWindow]:
+    """What each of these ranges of a trace lasts on CPU and GPU together; see the module."""
+    every = demands(trace)
     made = []
     for one in ranges:
-        demand = by_thread.get(one.thread)
-        if demand is None:
-            demand = by_thread[one.thread] = every.of(one.thread, marking)
+        demand = every.of(one.thread)
         kernels, copied, launches = demand.within(one.start_ns, one.end_ns)
         known = bool(every.threads)
         made.append(
@@ -274,7 +352,7 @@ def windows_by_name(trace: Trace, *, each: bool = False) -> Mapping[str, list[Ti
         for one in ranges:
             by_name[one.name if each else range_name(one.name)].append(one)
         for name, same in by_name.items():
-            found[name] += windows(trace, outermost(same), by_thread.keys())
+            found[name] += windows(trace, outermost(same))
     return found
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 from llmtop.analysis.timeline.listed import Statistics
-from llmtop.analysis.timeline.work import GPU_WORK
+from llmtop.analysis.timeline.ranges import Demands, demands
 from llmtop.analysis.views import Cell
 from llmtop.model import NS_PER_S, SpanTable, Trace
 from llmtop.text import range_name
@@ -46,7 +44,8 @@ class SpanRow:
         total_ns: Their time added up; spans within each other, and on several threads, count each.
         bytes: Moved by those that say; None where none does.
         times: All that is to be told of how long they last.
-        gpu_ns: Of an NVTX range the GPU time of what its thread launched in it, and how many launches; None of others.
+        gpu_ns: Of an NVTX range the GPU time of what was launched in it (`claims`), and how many launches; None
+            of others.
     """
 
     kind: str
@@ -75,7 +74,7 @@ def span_cells(row: SpanRow) -> tuple[Cell, ...]:
 
 def span_rows(trace: Trace, *, each: bool = False) -> tuple[SpanRow, ...]:
     """Rows by kind, those with the most time first; with each name of an NVTX range alone where that is wanted."""
-    launched = _Launched(trace) if "nvtx" in trace.spans else None
+    launched = demands(trace) if "nvtx" in trace.spans else None
     rows = []
     for kind in TITLES:
         if (spans := trace.spans.get(kind)) is not None:
@@ -84,7 +83,7 @@ def span_rows(trace: Trace, *, each: bool = False) -> tuple[SpanRow, ...]:
     return tuple(rows)
 
 
-def _rows(spans: SpanTable, launched: _Launched | None, *, each: bool) -> Iterator[SpanRow]:
+def _rows(spans: SpanTable, launched: Demands | None, *, each: bool) -> Iterator[SpanRow]:
     titles = [range_name(name) if spans.kind == "nvtx" and not each else name for name in spans.names]
     members: dict[str, list[int]] = defaultdict(list)
     for i, name_id in enumerate(spans.name_id):
@@ -92,7 +91,7 @@ def _rows(spans: SpanTable, launched: _Launched | None, *, each: bool) -> Iterat
     for name, places in members.items():
         times = Statistics.of(array("q", (spans.end_ns[i] - spans.start_ns[i] for i in places)))
         moved = [spans.amount[i] for i in places if spans.amount[i] == spans.amount[i]]
-        work = launched.within(spans, places) if launched is not None else None
+        work = _launched(launched, spans, places) if launched is not None else None
         yield SpanRow(
             kind=spans.kind,
             name=name,
@@ -106,43 +105,9 @@ def _rows(spans: SpanTable, launched: _Launched | None, *, each: bool) -> Iterat
         )
 
 
-class _Launched:
-    """GPU work by when which thread asked for it."""
-
-    def __init__(self, trace: Trace) -> None:
-        gpu_ns = _gpu_ns_by_join(trace)
-        asked: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for kind in ("launch", "call"):
-            if (calls := trace.spans.get(kind)) is not None:
-                for track, start, join in zip(calls.track_id, calls.start_ns, calls.correlation, strict=True):
-                    if join in gpu_ns:
-                        asked[calls.tracks[track]].append((start, gpu_ns[join]))
-        self._starts: dict[str, list[int]] = {}
-        self._sums: dict[str, list[int]] = {}
-        for thread, pairs in asked.items():
-            pairs.sort()
-            self._starts[thread] = [start for start, _ in pairs]
-            self._sums[thread] = [0, *accumulate(ns for _, ns in pairs)]
-
-    def within(self, ranges: SpanTable, places: list[int]) -> tuple[int, int]:
-        """GPU time and number of what was launched in these ranges by their threads."""
-        ns = launches = 0
-        for i in places:
-            thread = ranges.tracks[ranges.track_id[i]]
-            starts = self._starts.get(thread)
-            if starts is not None:
-                first, last = bisect_left(starts, ranges.start_ns[i]), bisect_right(starts, ranges.end_ns[i])
-                ns += self._sums[thread][last] - self._sums[thread][first]
-                launches += last - first
-        return ns, launches
-
-
-def _gpu_ns_by_join(trace: Trace) -> dict[int, int]:
-    """The time of what one call launched: of a graph all its kernels."""
-    total: dict[int, int] = defaultdict(int)
-    for kind in GPU_WORK:
-        if (spans := trace.spans.get(kind)) is not None:
-            for join, start, end in zip(spans.correlation, spans.start_ns, spans.end_ns, strict=True):
-                if join >= 0:
-                    total[join] += end - start
-    return total
+def _launched(asked: Demands, ranges: SpanTable, places: list[int]) -> tuple[int, int]:
+    """GPU time of what was launched in these ranges, of a graph all its kernels, and how many calls launched it."""
+    within = [
+        asked.of(ranges.tracks[ranges.track_id[i]]).work_within(ranges.start_ns[i], ranges.end_ns[i]) for i in places
+    ]
+    return sum(ns for ns, _ in within), sum(calls for _, calls in within)

@@ -138,7 +138,7 @@ def _marked(trace: Trace, by_thread: Mapping[TrackId, Sequence[Range]]) -> Steps
 
 
 def _steps(trace: Trace, ranges: Sequence[Range], found: str) -> Steps:
-    made = windows(trace, ranges, {one.thread for one in ranges})
+    made = windows(trace, ranges)
     return Steps(tuple(sorted(made, key=lambda one: (one.start_ns, one.end_ns))), found)
 
 
@@ -161,7 +161,7 @@ class _StepCandidate:
 
 def _recurring(trace: Trace, by_thread: Mapping[TrackId, Sequence[Range]]) -> Steps | None:
     """Of each thread the ranges that recur most regularly over most of its GPU work."""
-    best = [one for ranges in by_thread.values() if (one := _best(trace, ranges, by_thread)) is not None]
+    best = [one for ranges in by_thread.values() if (one := _best(trace, ranges)) is not None]
     if not best:
         return None
     titles = ", ".join(dict.fromkeys(one.title for one in best))
@@ -170,9 +170,9 @@ def _recurring(trace: Trace, by_thread: Mapping[TrackId, Sequence[Range]]) -> St
     return _steps(trace, [one for candidate in best for one in candidate.ranges], found)
 
 
-def _best(trace: Trace, ranges: Sequence[Range], by_thread: Mapping[TrackId, Sequence[Range]]) -> _StepCandidate | None:
+def _best(trace: Trace, ranges: Sequence[Range]) -> _StepCandidate | None:
     """Most of the work counts first, in tenths; then how regular they are, and of ranges as good the outer ones."""
-    asked = demands(trace).of(ranges[0].thread, by_thread.keys()).asked
+    asked = demands(trace).of(ranges[0].thread).asked
     named = _alike(ranges).items()
     enough_of = ((title, alike) for title, alike in named if len(alike) >= FEWEST or phase_of_name(alike[0].name))
     candidates = [_candidate(title, alike, asked) for title, alike in enough_of]
