@@ -191,7 +191,7 @@ class EventSorter:
         places: Where they are, by number.
         memory: When memory was allocated or freed, what of `MEMORY` was said then, and the number of the place of the
             thread, by device or process.
-        counters: Samples by place and title.
+        counters: Samples by device or process, and title.
         pids: How many calls each process made.
     """
 
@@ -203,7 +203,7 @@ class EventSorter:
         self.places = _Places(self._numbers)
         self.rows: dict[str, SpanRows] = {}
         self.memory: dict[tuple[str, int], tuple[array[Any], ...]] = defaultdict(_samples)
-        self.counters: dict[tuple[Place, str], list[tuple[int, float | None]]] = defaultdict(list)
+        self.counters: dict[tuple[tuple[str, int], str], list[tuple[int, float | None]]] = defaultdict(list)
         self._open: dict[tuple[object, ...], list[tuple[int, str, Event]]] = defaultdict(list)
         self.process_names: dict[int, str] = {}
         self.thread_names: dict[tuple[int, int], str] = {}
@@ -312,7 +312,7 @@ class EventSorter:
             return
         title, pid = clean(str(event.get("name", ""))), self._number(event.get("pid"))
         found = _IN_NAME.search(self._numbers.texts.get(pid, "")) or _IN_NAME.search(title)
-        place: Place = ("gpu", int(found[1]), -1) if found else ("cpu", pid, -1)
+        place = ("gpu", int(found[1])) if found else ("cpu", pid)
         for key, value in args.items():
             name = title if key in ("value", title) else f"{title} {clean(key)}".strip()
             self.counters[place, name].append((start, _real(value)))

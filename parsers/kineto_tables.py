@@ -185,8 +185,8 @@ class Tables:
 
     def _counters(self) -> Iterator[Series]:
         """Numbers that the writer drew over time, whatever they count."""
-        for ((kind, first, _), title), samples in self._events.counters.items():
-            track = self._gpu(first) if kind == "gpu" else self._process(first)
+        for ((kind, number), title), samples in self._events.counters.items():
+            track = self._gpu(number) if kind == "gpu" else self._process(number)
             ordered = sorted((start - self.zero_ns, value) for start, value in samples if value is not None)
             yield Series.of(track, Metric(f"counter.{title}", "1", title=title), "counter in the file", [*ordered])
 

@@ -268,8 +268,20 @@ def test_requests_held(metric: Metric, held: float, waiting: float, words: str) 
         (3.0, 1.5, 0.0, ""),
         (14.0, 8.0, 6.0, ""),
         ([14.0, 0.0], 1.0, 0.0, ""),
+        ([14.0, 0.0] * 15, 1.0, 0.0, ""),
+        ([14.0] * 20 + [0.0] * 2 + [14.0] * 8, 1.0, 0.0, ""),
+        (
+            [14.0] * 20 + [0.0] * 1 + [14.0] * 9,
+            1.0,
+            0.0,
+            "12 requests wait outside of the engine, the oldest for 4.0 s",
+        ),
+        ([14.0, 1.0] * 15, 1.0, 0.0, "6 requests wait outside of the engine, the oldest for 4.0 s"),
     ],
-    ids=["held", "less than half", "one of them a check", "all in the engine", "comes and goes"],
+    ids=[
+        *("held", "less than half", "one of them a check", "all in the engine", "is over", "comes and goes"),
+        *("gone in two of sixteen looks", "gone in one", "once a single one"),
+    ],
 )
 def test_requests_outside(unanswered: float | list[float], running: float, waiting: float, words: str) -> None:
     more: Values = {

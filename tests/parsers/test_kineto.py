@@ -331,6 +331,30 @@ def test_spans_of_other_tools_are_regions(tmp_path: Path) -> None:
     assert {track.name for track in trace.tracks.values()} == {"web", "main"}
 
 
+def test_counters_are_of_the_gpu_that_their_row_or_their_name_tells_else_of_their_process(tmp_path: Path) -> None:
+    def sample(name: str, pid: object, at: int, **args: object) -> dict[str, Any]:
+        return {"ph": "C", "name": name, "pid": pid, "ts": at, "args": args}
+
+    events = [
+        span("user_annotation", "all", 1000, 100),
+        sample("load", "GPU 3", 1020, value=0.5),
+        sample("load", "GPU 3", 1010, load="7"),
+        sample("Device 2 heat", 10, 1010, celsius=60),
+        sample("heap", 10, 1010, value=1, odd="much"),
+        sample("heap", 11, 1010, value=2, none=None),
+        {"ph": "C", "name": "no time", "pid": 10, "args": {"value": 1}},
+        {"ph": "C", "name": "no numbers", "pid": 10, "ts": 1010, "args": [1]},
+    ]
+    trace = opened(tmp_path, written(events))
+    assert {key: list(series) for key, series in trace.series.items()} == {
+        (ids.gpu(3), "counter.load"): [(10_000, 7.0), (20_000, 0.5)],
+        (ids.gpu(2), "counter.Device 2 heat celsius"): [(10_000, 60.0)],
+        (ids.process(10), "counter.heap"): [(10_000, 1.0)],
+        (ids.process(11), "counter.heap"): [(10_000, 2.0)],
+    }
+    assert [issue.count for issue in trace.issues if issue.code == "kineto-times"] == [2]
+
+
 DEFECTS = {
     "quotes": (b'"aten::mm"', b'"load "C" of "x""', 'load "C" of "x"'),
     "a path": (b'"aten::mm"', rb'"C:\users\new"', "C:\\users\\new"),
