@@ -240,7 +240,10 @@ def one_thread_for_two_gpus() -> Capture:
     return made
 
 
-def one_gpu_late() -> Capture:
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def one_gpu_late(kernel: str = ALL_REDUCE) -> Capture:
     """Two ranks: the second computes longer each step, so the first waits for it in the all-reduce."""
     made = _traced()
     for step in range(STEPS):
@@ -249,7 +252,6 @@ def one_gpu_late() -> Capture:
             who = {"pid": 100 + 100 * gpu, "tid": 101 + 100 * gpu}
             _launch(made, now - 100 * US, 5 * US, now, computes, gpu=gpu, **who)
             call = made.call("cudaLaunchKernel", now - 90 * US, now - 85 * US, **who)
-            kernel = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
             made.kernel(now + computes, now + 8 * MS, call, kernel, gpu=gpu, pid=who["pid"])
             _launch(made, now - 80 * US, 5 * US, now + 8 * MS, 2 * MS - US, gpu=gpu, **who)
     return made
@@ -264,8 +266,7 @@ def one_gpus_cpu_late() -> Capture:
             who = {"pid": 100 + 100 * gpu, "tid": 101 + 100 * gpu}
             _launch(made, now + late - 100 * US, 5 * US, now + late, 4 * MS, gpu=gpu, **who)
             call = made.call("cudaLaunchKernel", now + late - 90 * US, now + late - 85 * US, **who)
-            kernel = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-            made.kernel(now + late + 4 * MS, now + 8 * MS, call, kernel, gpu=gpu, pid=who["pid"])
+            made.kernel(now + late + 4 * MS, now + 8 * MS, call, ALL_REDUCE, gpu=gpu, pid=who["pid"])
             _launch(made, now + late - 80 * US, 5 * US, now + 8 * MS, 2 * MS - US, gpu=gpu, **who)
     return made
 

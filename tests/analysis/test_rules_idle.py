@@ -17,7 +17,7 @@ from llmtop.model import Finding, Severity, Trace, What
 from llmtop.parsers.registry import load
 from tests.kernel_traces import ROOT, SAMPLES
 from tests.nsys_capture import MS, US, Capture
-from tests.nsys_scenes import SCENES, Scene
+from tests.nsys_scenes import SCENES, Scene, one_gpu_late
 from tests.nsys_schemas import SCHEMAS, Schema
 
 PUBLIC = SAMPLES / "public"
@@ -260,3 +260,9 @@ def test_a_warm_up_is_advised_where_it_would_take_the_loading_away(
     found = next(one for one in diagnose(_loading(at_ms).trace(tmp_path)).findings if one.rule == "code-loading")
     assert found.action.startswith(begins)
     assert found.evidence[0] == f"{late} of the time in such calls comes after the first third of the GPU's work (nsys)"
+
+
+def test_communication_that_no_title_is_known_for_keeps_its_functions_name(tmp_path: Path) -> None:
+    trace = one_gpu_late("void multimem_all_reduce_kernel<float, 16>(float *)").trace(tmp_path)
+    (finding,) = [one for one in diagnose(trace).findings if one.rule == "exposed-communication"]
+    assert finding.evidence[-2] == "kernels: multimem_all_reduce_kernel"

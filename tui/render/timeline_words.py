@@ -6,9 +6,9 @@ import re
 from functools import lru_cache
 
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
+from llmtop.analysis.kernels.names import kernel_label
 from llmtop.analysis.timeline.causes import PALETTE, TITLES, Cause, cause_of_call, cause_of_os_call
 from llmtop.analysis.timeline.rows import kind_of, kind_title
-from llmtop.text import base_name
 from llmtop.tui.render.lines import width_of
 from llmtop.tui.render.look import STALLS, Look
 
@@ -124,7 +124,7 @@ def label_of(kind: str, name: str) -> str:
     'elementwise add fp32 vec4'
     """
     if kind == "kernel":
-        return kernel_kind(name).title or base_name(name)
+        return kernel_label(name)
     return name or kind_title(kind)
 
 

@@ -46,6 +46,17 @@ def short_names(names: Sequence[str], functions: Sequence[str]) -> tuple[str, ..
     return tuple(_numbered(shorts))
 
 
+def kernel_label(name: str) -> str:
+    """What one kernel by itself is called: what it computes, else its function's name.
+
+    >>> kernel_label("void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>(int)")
+    'elementwise add fp32 vec4'
+    >>> kernel_label("void multimem_all_reduce_kernel<float, 16>(float *)")
+    'multimem_all_reduce_kernel'
+    """
+    return kernel_kind(name).title or base_name(name)
+
+
 def shorten_kernel(short: str, width: int) -> str:
     """A short name in so many characters: the operation stays, which says more than that it is elementwise.
 

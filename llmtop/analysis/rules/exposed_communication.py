@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from llmtop import ids
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.communication import Communication, communication, described
-from llmtop.analysis.kernels.family import kernel_kind
+from llmtop.analysis.kernels.names import kernel_label
 from llmtop.analysis.rules import idle, stakes
 from llmtop.analysis.timeline.account import idle_account
 from llmtop.analysis.timeline.clock_words import clocks_text
@@ -162,7 +162,7 @@ def _evidence(trace: Trace, gpus: Sequence[Communication]) -> Iterator[str]:
         yield f"with nothing to do: {idle.of_others(_ranked(nothing))} (nsys)"
     if trace.parts:
         yield f"clocks: {clocks_text(trace)}"
-    names = dict.fromkeys(kernel_kind(name).title for name in gpus[0].names)
+    names = dict.fromkeys(kernel_label(name) for name in gpus[0].names)
     yield f"kernels: {', '.join(list(names)[:_NAMES])}"
 
 
