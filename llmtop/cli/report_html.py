@@ -15,7 +15,7 @@ from llmtop.analysis.kernels.bounds import Bound
 from llmtop.analysis.kernels.communication import communication, described
 from llmtop.analysis.kernels.duration_histograms import Histogram, kernel_histograms
 from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
-from llmtop.analysis.kernels.lacking import DataKind, lacking
+from llmtop.analysis.kernels.lacking import DataKind, lacking, typed
 from llmtop.analysis.kernels.nvtx_ranges import in_range
 from llmtop.analysis.kernels.stalls import PALETTE, REASONS, UNNAMED, StallBar
 from llmtop.analysis.kernels.table import (
@@ -480,7 +480,7 @@ def _missing(trace: Trace) -> Iterator[str]:
     yield "<section><h2>Not in this capture</h2>\n"
     for group in groups:
         yield "<ul>" + "".join(f"<li>{escape(what)}: {escape(reason)}</li>\n" for what, reason in group.parts)
-        yield f"</ul>\n<pre><code>{escape(group.command)}</code></pre>\n"
+        yield f"</ul>\n<pre><code>{escape(group.command or typed(group))}</code></pre>\n"
     if trace.issues:
         yield "<ul>" + "".join(f"<li>{escape(one.severity)}: {escape(one.message)}</li>\n" for one in trace.issues)
         yield "</ul>\n"

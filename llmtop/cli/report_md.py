@@ -10,7 +10,7 @@ from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.analysis.kernels.bounds import Bound
 from llmtop.analysis.kernels.communication import communication, described
 from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
-from llmtop.analysis.kernels.lacking import lacking
+from llmtop.analysis.kernels.lacking import lacking, typed
 from llmtop.analysis.kernels.nvtx_ranges import in_range
 from llmtop.analysis.kernels.table import Grouping, has_counters, kernel_table, roofline_view
 from llmtop.analysis.pages.report import Summary, kernel_time, summary
@@ -223,6 +223,6 @@ def _missing(trace: Trace) -> Iterator[str]:
     for group in lacking(trace):
         for what, reason in group.parts:
             yield f"- {_escaped(what)}: {_escaped(reason)}"
-        yield f"- to collect it: {_code(group.command)}"
+        yield f"- to collect it: {_code(group.command)}" if group.command else f"- {_escaped(typed(group))}"
     for issue in trace.issues:
         yield f"- {issue.severity}: {_escaped(issue.message)}"

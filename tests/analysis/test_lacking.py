@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.analysis.kernels.lacking import lacking
+from llmtop.analysis.kernels.counting import MEETS_OTHERS
+from llmtop.analysis.kernels.lacking import lacking, typed
+from llmtop.analysis.pages.launch import launch_view
 from llmtop.parsers.registry import load
 from tests.kernel_traces import COMPUTE, LADDER, LLAMA, MEMORY, TIMELINE, Launch, report
+from tests.nsys_capture import US, Capture
 
 
 def test_a_timeline_lacks_counters_and_what_of_the_cpu_was_not_sampled() -> None:
@@ -35,3 +38,25 @@ def test_only_the_sections_of_what_is_missing_are_asked_for_and_how_many_kernels
     assert of_kernels.command.count("ncu ") == 1
     whole = report(Launch("a", metrics={COMPUTE: 70.0, MEMORY: 20.0}))
     assert "--section SpeedOfLight " not in lacking(whole)[0].command
+
+
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def test_a_kernel_that_waits_for_other_gpus_is_not_run_again_by_itself(tmp_path: Path) -> None:
+    made = Capture()
+    made.kernel(10 * US, 910 * US, made.call("cudaLaunchKernel", 0, 5 * US), ALL_REDUCE)
+    (tmp_path / "alone").mkdir()
+    assert typed(lacking(made.trace(tmp_path / "alone"))[-1]) == f"no command: {MEETS_OTHERS}"
+    made.kernel(1010 * US, 1015 * US, made.call("cudaLaunchKernel", 1000 * US, 1005 * US), "mine")
+    trace = made.trace(tmp_path)
+    *_, of_kernels = lacking(trace)
+    assert "--kernel-name mine " in of_kernels.command
+    communicates = launch_view(trace, 0)
+    assert (communicates.command, communicates.no_command) == ("", MEETS_OTHERS)
+    assert "--kernel-name mine " in launch_view(trace, 1).command
+
+
+def test_a_report_with_counters_of_such_a_kernel_may_be_made_again() -> None:
+    trace = report(Launch(ALL_REDUCE, function="ncclDevKernel_AllReduce_Sum_bf16_RING_LL"))
+    assert "--kernel-name ncclDevKernel_AllReduce_Sum_bf16_RING_LL " in launch_view(trace, 0).command

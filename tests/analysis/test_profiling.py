@@ -10,6 +10,7 @@ import pytest
 
 from llmtop import ids
 from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels import counting
 from llmtop.analysis.kernels.lacking import lacking
 from llmtop.analysis.kernels.nvtx_ranges import only_range
 from llmtop.analysis.rules.registry import diagnose
@@ -120,9 +121,9 @@ def test_a_report_that_has_everything_is_told_to_collect_nothing() -> None:
 
 def test_counters_are_of_the_kernel_that_takes_most_time() -> None:
     trace = report(Launch("a", 5.0), Launch("b", 4.0), Launch("b", 4.0), counted=False)
-    assert profiling.of_heaviest(trace).startswith(f"ncu --kernel-name b --launch-count 1 {WHOLE} -o ")
+    assert counting.of_heaviest(trace)[0].startswith(f"ncu --kernel-name b --launch-count 1 {WHOLE} -o ")
     (of_kernels,) = lacking(trace)
-    assert of_kernels.command == profiling.of_heaviest(trace)
+    assert of_kernels.command == counting.of_heaviest(trace)[0]
 
 
 def test_what_a_report_lacks_is_asked_for_without_what_it_has() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.absent import no_kernels, not_of_kernels
+from llmtop.analysis.kernels.counting import of_heaviest
 from llmtop.analysis.kernels.table import Grouping, kernels_of
 from llmtop.analysis.views import Column
 from llmtop.model import RuleResult, Trace, Unknown
@@ -93,7 +93,7 @@ class SectionsPane(ListPane["tuple[SectionRow, ...]"]):
         if why := no_kernels(trace):
             return why
         rows = tuple(sorted(section_rows(trace), key=_urgency))
-        return rows or Unknown("this capture has no sections", profiling.of_heaviest(trace))
+        return rows or Unknown("this capture has no sections", of_heaviest(trace)[0])
 
     def rows(self, view: tuple[SectionRow, ...], trace: Trace) -> RowTable:
         return table_of(_COLUMNS, dict(enumerate(map(_cells, view))))

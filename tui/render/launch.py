@@ -93,6 +93,8 @@ def _measured(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
         yield from _placed(view, width, look)
     if view.command:
         yield from _titled("collect", f"$ {view.command}", width, look, "accent")
+    elif view.no_command:
+        yield from _titled("no command", view.no_command, width, look, "dim")
 
 
 def _limits(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:

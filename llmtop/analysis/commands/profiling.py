@@ -184,15 +184,8 @@ def of_report(trace: Trace, sections: Iterable[str]) -> str:
     return _collect(trace, _ncu(trace).choice, wanted, "report")
 
 
-def of_heaviest(trace: Trace) -> str:
-    """The command that collects counters of the kernel that takes most of a timeline's time, of its first launch."""
-    table = trace.kernels
-    if table is None or not len(table):
-        return ""
-    total = [0.0] * len(table.names)
-    for name, ns in zip(table.name_id, table.duration_ns, strict=True):
-        total[name] += ns
-    function = table.functions[total.index(max(total))]
+def of_function(trace: Trace, function: str) -> str:
+    """The command that collects counters of the first launch of a function that a timeline has."""
     return _collect(trace, UNKNOWN_PROGRAM.only(0, function, before=0), _WHOLE, "kernel")
 
 

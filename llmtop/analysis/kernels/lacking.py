@@ -11,6 +11,7 @@ from llmtop import whats
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.commands.profiling import TENSOR_ROOFLINE
 from llmtop.analysis.kernels import counters as c
+from llmtop.analysis.kernels import counting
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.model import Missing, Trace, UnknownKind, What
 
@@ -49,16 +50,20 @@ class MissingData:
     Attributes:
         title: What they are of.
         parts: (what, why it is not there).
-        command: Complete, with the program's own command line where the capture has it.
+        command: Complete, with the program's own command line where the capture has it; empty where there is none.
+        no_command: Why.
     """
 
     title: DataKind
     parts: tuple[tuple[str, str], ...]
     command: str
+    no_command: str = ""
 
 
 def typed(group: MissingData) -> str:
     """The command of a group as it is shown: behind a prompt where a shell takes it, and not the program."""
+    if not group.command:
+        return f"no command: {group.no_command}"
     return group.command if group.title is DataKind.PYTORCH else f"$ {group.command}"
 
 
@@ -71,11 +76,11 @@ def lacking(trace: Trace) -> tuple[MissingData, ...]:
     return (*_of_pytorch(trace), *_of_time(trace), *_of_kernels(trace))
 
 
-def missing_of_launch(trace: Trace, launch: int) -> str:
-    """The command that collects what is not known of one launch; empty where nothing is missing that can be had."""
+def missing_of_launch(trace: Trace, launch: int) -> tuple[str, str]:
+    """The command that collects what is not known of one launch, or why none does; neither where nothing is missing."""
     facts = kernels_of(trace).facts(launch)
     wanted = [section for one in facts.missing if one.why.remedy for section in _SECTIONS[one.what]]
-    return profiling.of_launch(trace, launch, wanted) if wanted else ""
+    return counting.of_launch(trace, launch, wanted) if wanted else ("", "")
 
 
 def _of_pytorch(trace: Trace) -> Iterator[MissingData]:
@@ -113,15 +118,15 @@ def _of_kernels(trace: Trace) -> Iterator[MissingData]:
         if what in count
     ]
     if parts:
-        yield MissingData(DataKind.COUNTERS, _merged(parts), _collect(trace, count))
+        yield MissingData(DataKind.COUNTERS, _merged(parts), *_collect(trace, count))
 
 
-def _collect(trace: Trace, parts: Collection[What]) -> str:
+def _collect(trace: Trace, parts: Collection[What]) -> tuple[str, str]:
     """Of a timeline the counters of one kernel: those of all launches would take a day."""
     if trace.kernels is None or trace.kernels.details is None:
-        return profiling.of_heaviest(trace)
+        return counting.of_heaviest(trace)
     sections = [section for what in _SECTIONS if what in parts for section in _SECTIONS[what]] or [c.SPEED_OF_LIGHT]
-    return profiling.of_report(trace, profiling.absent(trace, 0, sections) or sections)
+    return profiling.of_report(trace, profiling.absent(trace, 0, sections) or sections), ""
 
 
 def _is_of_kernels(missing: Missing) -> bool:

@@ -59,7 +59,7 @@ class LaunchView:
         levels: (what, % of its peak), compute and memory first; only what was collected.
         point: Its place against DRAM; `roofline` has it at every memory level that was collected.
         findings: Those of llmtop's rules about this kernel.
-        command: Collects of this launch what the capture lacks; empty where it lacks nothing.
+        command: Collects of this launch what the capture lacks; empty where it lacks nothing, or `no_command` says why.
         elsewhere: The same kernel in other reports.
     """
 
@@ -80,6 +80,7 @@ class LaunchView:
     advice: tuple[ToolAdvice, ...]
     ranges: tuple[str, ...]
     command: str
+    no_command: str
     elsewhere: tuple[Elsewhere, ...]
 
     @property
@@ -105,6 +106,7 @@ def launch_view(trace: Trace, launch: int, reports: Sequence[tuple[str, Trace]] 
     facts, metrics, details = kernels.facts(launch), kernels.metrics(launch), kernels.table.details
     ns, short = kernels.table.duration_ns[launch], kernels.short_name(launch)
     share = kernels.share(ns)
+    command, no_command = missing_of_launch(trace, launch)
     return LaunchView(
         launch=launch,
         launches=len(kernels.table),
@@ -122,7 +124,8 @@ def launch_view(trace: Trace, launch: int, reports: Sequence[tuple[str, Trace]] 
         findings=_findings_of(trace, kernels, launch),
         advice=() if details is None else tuple(_advice(details.rules(launch))),
         ranges=() if details is None else details.ranges(launch),
-        command=missing_of_launch(trace, launch),
+        command=command,
+        no_command=no_command,
         elsewhere=elsewhere(trace, launch, reports),
     )
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from llmtop.analysis.commands import profiling
 from llmtop.analysis.gpus.models import find_gpu
 from llmtop.analysis.kernels import counters as c
+from llmtop.analysis.kernels import counting
 from llmtop.analysis.kernels.bounds import Bound, Verdict
 from llmtop.analysis.kernels.counters import Counters, number
 from llmtop.analysis.kernels.family import KernelKind
@@ -145,7 +145,7 @@ class JudgedKernel:
 
     def again(self, *sections: str) -> str:
         """The command that collects these sections of this launch; empty where the report has them all."""
-        return profiling.of_launch(self.trace, self.launch, sections)
+        return counting.of_launch(self.trace, self.launch, sections)[0]
 
 
 def heavy(trace: Trace, least: float = WORTHWHILE_SHARE, *, counted: bool = True) -> Iterator[JudgedKernel]:

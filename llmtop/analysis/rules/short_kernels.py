@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop.analysis.commands import profiling
-from llmtop.analysis.kernels import counters
+from llmtop.analysis.kernels import counters, counting
 from llmtop.analysis.kernels.family_shares import family_shares
 from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.kernels.table import has_counters, kernels_of
@@ -44,6 +43,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     if share < _NOTABLE_SHARE:
         return
     most = max(kernels.groups(), key=lambda row: sum(kernels.table.duration_ns[i] < _SHORT_NS for i in row.launches))
+    next_command, no_command = counting.of_launch(trace, most.launches[0], (counters.LAUNCH, counters.OCCUPANCY))
     largest = [f"{one.family} {percent(100 * one.share)}" for one in family_shares(trace)[:_SHOWN]]
     yield Finding(
         rule=id,
@@ -56,6 +56,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             f"by kind: {', '.join(largest)}",
         ),
         action=_ACTION.of(trace),
-        next_command=profiling.of_launch(trace, most.launches[0], (counters.LAUNCH, counters.OCCUPANCY)),
+        next_command=next_command,
+        no_command=no_command,
         source=source,
     )
