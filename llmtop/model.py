@@ -557,6 +557,15 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """From when to when something of a trace is, and on which of its tracks, where it is on one."""
+
+    start_ns: int
+    end_ns: int
+    track: TrackId | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """A diagnosis: what is wrong with what, how we know, and what to do next.
 

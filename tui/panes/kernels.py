@@ -10,6 +10,7 @@ from textual.content import Content
 
 from llmtop.analysis.kernels.absent import no_kernels, not_of_kernels
 from llmtop.analysis.kernels.duration_histograms import Histogram, kernel_histograms
+from llmtop.analysis.kernels.in_time import launch_stretch
 from llmtop.analysis.kernels.nvtx_ranges import has_numbered, has_ranges
 from llmtop.analysis.kernels.table import (
     Grouping,
@@ -19,7 +20,7 @@ from llmtop.analysis.kernels.table import (
 )
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.lines import PagedPane
-from llmtop.tui.panes.report import KernelWanted, ListPane
+from llmtop.tui.panes.report import IN_TIME, KernelWanted, ListPane
 from llmtop.tui.render.histograms import ROWS, across_of, draw_histograms
 from llmtop.units import duration, percent
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from llmtop.analysis.views import TableView
+    from llmtop.model import Stretch
     from llmtop.tui.contents import Contents
     from llmtop.tui.render.look import Look
 
@@ -88,6 +90,7 @@ class KernelsPane(ListPane[KernelRows]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("h", "histograms", "histograms", tooltip="Histograms of all launches, or the table again"),
         Binding("b", "group", "group by", tooltip="Group by name and shape, by name, not at all, or by NVTX range"),
+        IN_TIME,
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -115,8 +118,8 @@ class KernelsPane(ListPane[KernelRows]):
         return self.histograms.contents() if self._has_histograms else super().contents()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Histograms have no rows to filter."""
-        if action in ("filter", "clear_filter") and self._has_histograms:
+        """Histograms have no rows to filter or to find in time."""
+        if action in ("filter", "clear_filter", "in_time") and self._has_histograms:
             return False
         return super().check_action(action, parameters)
 
@@ -160,10 +163,19 @@ class KernelsPane(ListPane[KernelRows]):
             return str(rows.cells(row)[0])
         return rows.kernels.table.name(rows.launch(row))
 
-    def opened(self, view: KernelRows, trace: Trace, key: int) -> KernelWanted | None:
-        # Not of the key: a filter by range leaves a part of a row's launches, and another one stands for these.
+    def when(self, view: KernelRows, trace: Trace, key: int) -> Stretch | Unknown:
+        return launch_stretch(trace, self._launch(view))
+
+    def opened(self, view: KernelRows, trace: Trace, key: int) -> KernelWanted:
+        return KernelWanted(self._launch(view))
+
+    def _launch(self, view: KernelRows) -> int:
+        """The launch that stands for the row under the cursor.
+
+        Not of the row's key: a filter by range leaves a part of its launches, and another one stands for these.
+        """
         rows = self.table.rows
-        return KernelWanted(rows.launch(self.table.cursor)) if isinstance(rows, KernelRows) else None
+        return (rows if isinstance(rows, KernelRows) else view).launch(self.table.cursor)
 
 
 def _summed(totals: Totals) -> str:

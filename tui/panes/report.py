@@ -17,7 +17,7 @@ from llmtop.tui.faults import FaultBorder
 from llmtop.tui.panes.base import look_of
 from llmtop.tui.panes.lines import TextPane, paragraphs_of
 from llmtop.tui.panes.table import TablePane, VirtualTable
-from llmtop.tui.panes.view import NO_ROWS, RECORDED, V, View
+from llmtop.tui.panes.view import NO_ROWS, RECORDED, StretchWanted, V, View
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
     from llmtop.tui.panes.view import Paragraphs
 
+IN_TIME: Final = Binding("t", "in_time", "timeline", tooltip="Its place in the timeline")
+"""Of rows that know when they are (`View.when`)."""
 NO_ROWS_YET: Final = RowTable((), (), ())
 _ASKED = 40
 """Rows whose details are asked for how long they are."""
@@ -95,14 +97,27 @@ class ListPane(TablePane, View[V], Generic[V]):
         return self.table
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Pages are the table's, unless the details have been given the room."""
+        """Pages are the table's, unless the details have been given the room; few files have a timeline."""
         if action == "page_details":
             return self.has_class("-open")
+        if action == "in_time":
+            return self._trace is not None and bool(self._trace.spans)
         return super().check_action(action, parameters)
 
     def action_page_details(self, step: int) -> None:
         """Read on in details that do not fit."""
         self.text.action_page(step)
+
+    def action_in_time(self) -> None:
+        """Ask the screen for the row's place in the timeline, or say why it has none."""
+        rows = self.table.rows
+        if rows is None or not len(rows) or self._trace is None:
+            return
+        stretch = self.of.when(self._view, self._trace, rows.key(self.table.cursor))
+        if isinstance(stretch, Unknown):
+            self.notify(str(stretch), markup=False)
+        else:
+            self.post_message(StretchWanted(stretch))
 
     def contents(self) -> Contents | Unknown:
         """The rows, and the details of the one under the cursor."""

@@ -13,8 +13,8 @@ from llmtop.analysis.pages.breakdown_table import account_lines, breakdown_table
 from llmtop.analysis.pages.ranks import rank_summary
 from llmtop.analysis.timeline.capture import why_no_work
 from llmtop.analysis.timeline.clock_words import clock_text
-from llmtop.model import Trace, Unknown
-from llmtop.tui.panes.report import ListPane
+from llmtop.model import Stretch, Trace, Unknown
+from llmtop.tui.panes.report import IN_TIME, ListPane
 from llmtop.units import duration, percent
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class StepsPane(ListPane[Breakdown]):
     is_of_reports = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("b", "by", "by", tooltip="By step, by NVTX range, by stream, by GPU or rank"),
+        IN_TIME,
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -70,6 +71,12 @@ class StepsPane(ListPane[Breakdown]):
         slow = sum(one.is_slow for one in view.parts)
         spreads = sorted(view.spreads, key=lambda one: -one.steps)
         return "; ".join([*([f"{slow} slow"] if slow else []), *map(spread_text, spreads)])
+
+    def when(self, view: Breakdown, trace: Trace, key: int) -> Stretch | Unknown:
+        part = view.parts[key]
+        if part.times > 1:  # the first of several: where the others are, the row does not know
+            return Stretch(part.start_ns, part.start_ns)
+        return Stretch(part.start_ns, part.start_ns + part.account.wall_ns)
 
     def details(self, view: Breakdown, key: int, width: int, look: Look) -> Paragraphs:
         return tuple(_details(view, view.parts[key], key))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from textual.strip import Strip
 
     from llmtop.analysis.timeline.spans import TimelinePlace
+    from llmtop.model import Stretch
     from llmtop.tui.render.lines import Part
     from llmtop.tui.render.look import Look
 
@@ -91,6 +92,7 @@ class TimelinePane(Pane[TraceTimeline]):
         self._is_working = False
         self._has_asked_why = False
         self._dragged_from: int | None = None
+        self._wanted: Stretch | None = None
 
     @classmethod
     def why_not(cls, trace: Trace) -> Unknown | None:
@@ -109,6 +111,9 @@ class TimelinePane(Pane[TraceTimeline]):
             cursor = self.cursor = TimelineCursor(view) if cursor is None else cursor.onto(view)
             self._has_asked_why = False
         cursor.columns = columns_of(width)
+        if self._wanted is not None:
+            cursor.show_stretch(self._wanted)
+            self._wanted = None
         places = cursor.places()
         if not places:
             return explain(Unknown("the capture has no spans and no samples"), width, height, look)
@@ -206,6 +211,10 @@ class TimelinePane(Pane[TraceTimeline]):
             self.count_fault(message.result)  # what was made stays on the screen
         else:
             super().on_analysed(message)
+
+    def show_stretch(self, stretch: Stretch) -> None:
+        self._wanted = stretch
+        self.redraw()
 
     # -- keys --------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from llmtop.analysis.views import TableView
-    from llmtop.model import Target, Trace, TrackId, What
+    from llmtop.model import Stretch, Target, Trace, TrackId, What
     from llmtop.servers.launch import Launched
     from llmtop.tui.panes.heatmap import HeatSource
     from llmtop.tui.render.look import Look
@@ -113,6 +113,14 @@ class CollectionWanted(Message):
         super().__init__()
         self.what = what
         self.is_wanted = is_wanted
+
+
+class StretchWanted(Message):
+    """Show a stretch of the file's time on its time axis."""
+
+    def __init__(self, stretch: Stretch) -> None:
+        super().__init__()
+        self.stretch = stretch
 
 
 Suits: TypeAlias = "Callable[[Context], bool]"
@@ -269,6 +277,19 @@ class View(FaultBorder, Generic[V]):
     def rows_beside(self, rows: TableView, columns: Collection[str]) -> TableView:
         """The same rows as they read beside the columns of these keys, which are shown: none says what another does."""
         return rows
+
+    def when(self, view: V, trace: Trace, key: Any) -> Stretch | Unknown:
+        """From when to when a row is, by its key: its place in a timeline."""
+        return Unknown("these rows are no stretches of time")
+
+    def show_stretch(self, stretch: Stretch) -> None:
+        """Show a stretch of the trace's time, from the next drawing on."""
+        raise NotImplementedError
+
+    @classmethod
+    def has_time_axis(cls) -> bool:
+        """Whether it can show any stretch of a trace's time."""
+        return cls.show_stretch is not View.show_stretch
 
     def opened(self, view: V, trace: Trace, key: Any) -> Screen[None] | Message | Unknown | None:
         """What Enter on a row opens, or asks the screen for, by the row's key; None for nothing but more details."""

@@ -59,6 +59,7 @@ def _what(view: LaunchView) -> str:
     registers, shared = view.facts.registers, view.facts.shared_memory
     parts = [
         f"{time}{share}",
+        "" if view.since_ns is None else f"began {duration(view.since_ns)} into the capture",
         "failed" if 0 in (*view.grid, *view.block) else f"grid {dimensions(view.grid)}, block {dimensions(view.block)}",
         "" if isinstance(registers, Unknown) else f"{registers} registers a thread",
         "" if isinstance(shared, Unknown) or not shared else f"{binary_bytes(shared)} shared memory a block",

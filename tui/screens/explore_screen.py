@@ -22,7 +22,7 @@ from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.lines import TextPane
 from llmtop.tui.panes.recorded import VIEWS, by_digit, views_of
 from llmtop.tui.panes.report import KernelWanted, ListPane
-from llmtop.tui.panes.view import RECORDED, View
+from llmtop.tui.panes.view import RECORDED, StretchWanted, View
 from llmtop.tui.render.lines import width_of
 from llmtop.tui.screens.base import FullScreen
 from llmtop.tui.screens.kernel import KernelScreen
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.screen import Screen
 
+    from llmtop.model import Stretch
 
 _PROGRESS_S = 0.25
 
@@ -86,6 +87,12 @@ class ReportView(Vertical, FaultBorder):
         """Bring a view to the front and give it the focus."""
         self.wanted = wanted
         self.renew()
+
+    def show_stretch(self, stretch: Stretch) -> None:
+        """Have the active view show a stretch of time."""
+        view = self._views[self.active]
+        with view.border():
+            view.show_stretch(stretch)
 
     def _show_active(self, trace: Trace) -> None:
         self._notice.display = False
@@ -302,6 +309,13 @@ class ExploreScreen(FullScreen):
         shown = self.shown
         if len(shown) > 1 and self.active in shown:
             self.action_file(shown[(shown.index(self.active) + step) % len(shown)])
+
+    def on_stretch_wanted(self, message: StretchWanted) -> None:
+        """Go to a stretch of time in the view that has an axis of all of it."""
+        found = next((view for view in self.views if view.has_time_axis()), None)
+        if found is not None:
+            self.show_view(found)
+            self.reports[self.active].show_stretch(message.stretch)
 
     def on_kernel_wanted(self, message: KernelWanted) -> None:
         trace = self.loadings[self.active].trace

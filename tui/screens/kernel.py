@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 
+from llmtop.analysis.kernels.in_time import launch_stretch
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.pages.launch import LaunchView, launch_view
 from llmtop.analysis.views import Column, RooflineView, TableView
@@ -20,6 +21,7 @@ from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.lines import LinesPane
 from llmtop.tui.panes.report import table_of
 from llmtop.tui.panes.table import TablePane
+from llmtop.tui.panes.view import StretchWanted
 from llmtop.tui.render.launch import launch_lines
 from llmtop.tui.render.roofline import draw_roofline
 from llmtop.tui.screens.base import Dialog
@@ -158,6 +160,7 @@ class KernelScreen(Dialog):
         Binding("n", "step(1)", "next launch", tooltip="The next launch of the capture"),
         Binding("p", "step(-1)", "last launch", tooltip="The launch before this one"),
         Binding("o", "other_report", "other report", tooltip="The same kernel in another report that is open"),
+        Binding("t", "in_time", "timeline", tooltip="Its place in the timeline"),
         Binding("slash", "find", "find a metric", key_display="/", tooltip="Filter the metrics"),
         Binding("tab,shift+tab", "turn", "metrics", key_display="Tab", tooltip="Summary or metrics"),
     ]
@@ -166,6 +169,7 @@ class KernelScreen(Dialog):
         """Show a launch; `reports` are those that are open, by what they are called."""
         super().__init__()
         self._trace, self._launch, self._reports = trace, launch, tuple(reports)
+        self._below = trace
         self._elsewhere: tuple[Elsewhere, ...] = ()
         self._about = LaunchPane()
         self._roofline = LaunchRooflinePane()
@@ -241,10 +245,21 @@ class KernelScreen(Dialog):
         self._show()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Another report can be shown where one has the kernel."""
+        """Another report can be shown where one has the kernel; the one below is of the file that it was opened of."""
+        if action == "in_time":
+            return bool(self._trace.spans) and self._trace is self._below
         if action == "other_report":
             return bool(self._elsewhere)
         return super().check_action(action, parameters)
+
+    def action_in_time(self) -> None:
+        """Go back, and to where the launch is in the timeline."""
+        stretch = launch_stretch(self._trace, self._launch)
+        if isinstance(stretch, Unknown):
+            self.notify(str(stretch), markup=False)
+        else:
+            self.app.screen_stack[-2].post_message(StretchWanted(stretch))
+            self.dismiss()
 
     def action_turn(self) -> None:
         """Give the summary or the metrics the focus, and more room."""

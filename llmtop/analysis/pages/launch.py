@@ -9,6 +9,7 @@ from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.bounds import Verdict
 from llmtop.analysis.kernels.counters import Counters, first
 from llmtop.analysis.kernels.elsewhere import Elsewhere, elsewhere
+from llmtop.analysis.kernels.in_time import launch_stretch
 from llmtop.analysis.kernels.lacking import missing_of_launch
 from llmtop.analysis.kernels.occupancy import Occupancy, occupancy
 from llmtop.analysis.kernels.stalls import Stalls
@@ -56,6 +57,7 @@ class LaunchView:
     Attributes:
         short: What lists call the kernel; `name` in full.
         share: Of all kernels' time, 0 to 1; None without times.
+        since_ns: When it began, counted from the begin of the capture; None where the capture has no times.
         levels: (what, % of its peak), compute and memory first; only what was collected.
         point: Its place against DRAM; `roofline` has it at every memory level that was collected.
         findings: Those of llmtop's rules about this kernel.
@@ -68,6 +70,7 @@ class LaunchView:
     short: str
     name: str
     duration_ns: float | Unknown
+    since_ns: int | None
     share: float | None
     grid: Dim3
     block: Dim3
@@ -105,13 +108,14 @@ def launch_view(trace: Trace, launch: int, reports: Sequence[tuple[str, Trace]] 
     kernels = kernels_of(trace)
     facts, metrics, details = kernels.facts(launch), kernels.metrics(launch), kernels.table.details
     ns, short = kernels.table.duration_ns[launch], kernels.short_name(launch)
-    share = kernels.share(ns)
+    share, when = kernels.share(ns), launch_stretch(trace, launch)
     command, no_command = missing_of_launch(trace, launch)
     return LaunchView(
         launch=launch,
         launches=len(kernels.table),
         short=short,
         name=kernels.table.name(launch),
+        since_ns=None if isinstance(when, Unknown) else when.start_ns - trace.start_ns,
         duration_ns=ns if ns == ns else c.not_collected("duration", c.SPEED_OF_LIGHT),
         share=share,
         grid=kernels.grid(launch),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from llmtop.analysis.timeline.levels import SpanLine
     from llmtop.analysis.timeline.rows import TimelineRow
     from llmtop.analysis.timeline.spans import Matches, TimelinePlace, TraceTimeline
+    from llmtop.model import Stretch
 
 _MARKS = 2
 """Between which time is measured."""
@@ -202,6 +203,23 @@ class TimelineCursor:
         self.opened |= {row.key for row in way[:-1]}
         self._key = (way[-1].key, 0) if way else self._key
         self._go(code)
+
+    def show_stretch(self, stretch: Stretch) -> None:
+        """Show a stretch of time with half as much on either side, the cursor at its begin: on the span that it is of.
+
+        What is no span, such as a gap, is marked at both ends, and the cursor is on the row of its track.
+        """
+        start, end = stretch.start_ns, stretch.end_ns
+        code = None if stretch.track is None else self.timeline.code_of(stretch.track, start, end)
+        self.marks = (start, end) if code is None and end > start else ()
+        if code is not None:
+            self.jump(code)
+        else:
+            self._key = (stretch.track, 0) if stretch.track is not None else self._key
+            self._stand_at(start)
+        half = (end - start) // 2
+        around = self.window.of(start - half, end + half, self.columns)
+        self.window = around if end > start else self.window.around(start, start + 1)
 
     def _go(self, code: int) -> None:
         start, end = self.timeline.times(code)

@@ -177,6 +177,17 @@ class TraceTimeline:
         """What lines call a span."""
         return (self._names.index(kind) << _SHIFT) | row
 
+    def code_of(self, track: TrackId, start_ns: int, end_ns: int) -> int | None:
+        """The span of a track that is from one moment to another, or None."""
+        for kind, spans in self.tables.items():
+            rows = self._parts[kind].get(track, range(0))
+            at = bisect_left(rows, start_ns, key=spans.start_ns.__getitem__)
+            while at < len(rows) and spans.start_ns[rows[at]] == start_ns:
+                if spans.end_ns[rows[at]] == end_ns:
+                    return self.code(kind, rows[at])
+                at += 1
+        return None
+
     def times(self, code: int) -> tuple[int, int]:
         """When a span begins and ends."""
         spans, row = self.span(code)
