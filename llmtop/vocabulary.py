@@ -369,6 +369,9 @@ SELF_RSS = Metric("self.rss", "bytes", title="own RSS")
 SELF_PROBE_HITS = Metric("self.probe_hits", "hits", counter=True, title="probe hits")
 
 
+GPU_VENDOR, AMD = "GPU vendor", "AMD"
+"""Names the fact of a capture that its GPUs are not of NVIDIA, and what it says then: other tools look into them."""
+
 _BAR = "|"
 SUM = "sum"
 """In place of a bound: the sum of what was observed."""

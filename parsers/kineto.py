@@ -26,6 +26,7 @@ from llmtop.parsers.kineto_tables import Gpu, Tables
 from llmtop.parsers.progress import tell
 from llmtop.text import clean
 from llmtop.units import count, duration
+from llmtop.vocabulary import AMD, GPU_VENDOR
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*[\"}]|\[\s*[{\]])")
 _FLAGS = ("record_shapes", "with_stack", "profile_memory", "with_flops", "with_modules")
 _VERSION_KEYS = ("torch_version", "pytorch_version", "PT_version", "torch")
+_OF_ROCM = ("hip_", "roctracer_", "rocprofiler_")
+"""Begin the names of the versions of what AMD's GPUs are driven by."""
+_AMD_WARP = 64
+"""Threads of a wavefront of AMD's Instinct; a warp of NVIDIA's has 32."""
 _DEEP = 3
 _MOST_RANKS = 1 << 20
 _EPOCH_NS = 10**18
@@ -70,7 +75,7 @@ class KinetoParser:
             raise FileError(f"{path} cannot be read: {error.strerror}") from error
         if not reader.found:
             raise FileError(f"{path} is {_what_else(reader.facts)}")
-        tables = Tables(events, _gpus(reader.facts))
+        tables = Tables(events, _gpus(reader.facts, _vendor(reader.facts)))
         if not (tables.spans or tables.series):
             raise FileError(f"{path} holds no events: {_why_none(reader)}")
         return Trace(
@@ -84,7 +89,7 @@ class KinetoParser:
             stacks=LazySequence(partial(folded, tables.spans)) if FOLDED & tables.spans.keys() else (),
             kernels=tables.kernels,
             issues=tuple(_issues(reader, events, tables)),
-            missing=tuple(_missing(events, tables)),
+            missing=tuple(_missing(events, tables, _vendor(reader.facts))),
         )
 
 
@@ -107,16 +112,35 @@ def _why_none(reader: EventReader) -> str:
     return "nothing was recorded while the profiler ran, or it is JSON of something else"
 
 
-def _gpus(facts: Mapping[str, Any]) -> dict[int, Gpu]:
-    """What the file says of GPUs, by their index."""
+def _vendor(facts: Mapping[str, Any]) -> str:
+    """Whose GPUs the file says that they are, where not NVIDIA's: warps of 64, a name of AMD, the versions of ROCm."""
+    is_named = any(str(one.get("name", "")).startswith("AMD") for one in _devices(facts))
+    is_wide = any(one.get("warpSize") == _AMD_WARP for one in _devices(facts))
+    return AMD if is_named or is_wide or any(key.startswith(_OF_ROCM) for key in facts) else ""
+
+
+def _devices(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     properties = facts.get("deviceProperties")
+    return [one for one in properties if isinstance(one, dict)] if isinstance(properties, list) else []
+
+
+def _gpus(facts: Mapping[str, Any], vendor: str) -> dict[int, Gpu]:
+    """What the file says of GPUs, by their index."""
     gpus = {}
-    for one in properties if isinstance(properties, list) else ():
-        if isinstance(one, dict) and isinstance(one.get("id"), int):
+    for one in _devices(facts):
+        if isinstance(one.get("id"), int):
             told = {"sm_count": one.get("numSms"), "memory_total": one.get("totalGlobalMem")}
             known: dict[str, Fact] = {key: value for key, value in told.items() if isinstance(value, int) and value > 0}
-            gpus[one["id"]] = Gpu(clean(str(one.get("name", "")).strip()), known)
+            unnamed = _unnamed(vendor, known.get("sm_count"))
+            gpus[one["id"]] = Gpu(clean(str(one.get("name", "")).strip()) or unnamed, known)
     return gpus
+
+
+def _unnamed(vendor: str, units: Fact | None) -> str:
+    """What to call a GPU that the file has no name of; nothing where it does not say whose it is."""
+    if not vendor:
+        return ""
+    return f"{vendor} GPU with {units} compute units" if units else f"{vendor} GPU"
 
 
 def _origin(path: Path, facts: Mapping[str, Any], events: EventSorter, tables: Tables) -> Origin:
@@ -150,7 +174,7 @@ def _began(facts: Mapping[str, Any], zero_ns: int) -> int | None:
 
 def _gpu_models(facts: Mapping[str, Any], tables: Tables) -> str:
     """The models of the GPUs that worked; of those that there are where none did."""
-    gpus = _gpus(facts)
+    gpus = _gpus(facts, _vendor(facts))
     at_work = dict.fromkeys(tables.kernels.device)
     names = Counter(gpu.name for index, gpu in gpus.items() if gpu.name and (index in at_work or not at_work))
     return ", ".join(name if number == 1 else f"{number}x {name}" for name, number in names.items())
@@ -177,6 +201,7 @@ def _facts(facts: Mapping[str, Any], events: EventSorter, tables: Tables) -> Ite
     yield "recorded with", ", ".join(flag for flag in _FLAGS if facts.get(flag) in (1, True))
     for key, title in (("cuda_runtime_version", "CUDA runtime"), ("cuda_driver_version", "CUDA driver")):
         yield title, _cuda_version(facts.get(key))
+    yield GPU_VENDOR, _vendor(facts)
     yield "HIP runtime", _hip_version(facts.get("hip_runtime_version"))
     yield "recorded", duration(events.recorded_ns) if events.recorded_ns else ""
     yield "first event", _moment(facts, tables.zero_ns)
@@ -247,7 +272,7 @@ _PROFILE_AGAIN = "torch.profiler.profile(..., {})"
 _MARKED = "mark parts of the program: with torch.profiler.record_function(NAME)"
 
 
-def _missing(events: EventSorter, tables: Tables) -> Iterator[Missing]:
+def _missing(events: EventSorter, tables: Tables, vendor: str) -> Iterator[Missing]:
     """What was not recorded, and the setting that records it."""
     spans = tables.spans
     if not len(tables.kernels):
@@ -267,4 +292,5 @@ def _missing(events: EventSorter, tables: Tables) -> Iterator[Missing]:
         again = _PROFILE_AGAIN.format("profile_memory=True")
         yield Missing(whats.ALLOCATIONS, Unknown("recorded without allocations of memory", again))
     for what in (whats.OS_CALLS, whats.CPU_SCHEDULING, whats.CPU_SAMPLES):
-        yield Missing(what, Unknown(f"PyTorch's profiler records no {what}", remedies.TIMELINE))
+        again = remedies.AMD_THREADS if vendor == AMD else remedies.TIMELINE
+        yield Missing(what, Unknown(f"PyTorch's profiler records no {what}", again))

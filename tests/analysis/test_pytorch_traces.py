@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.lacking import lacking, typed
 from llmtop.analysis.kernels.table import SIZE_NOT_TOLD, kernel_table
 from llmtop.analysis.rules.registry import diagnose
@@ -17,6 +19,7 @@ from llmtop.analysis.timeline.capture import capture_length
 from llmtop.analysis.timeline.span_rows import span_rows
 from llmtop.cli.report_csv import report_csv
 from llmtop.cli.report_json import report_json
+from llmtop.cli.report_text import TextStyle, report_text
 from llmtop.model import Trace
 from llmtop.parsers.registry import load
 from tests.parsers.kineto_files import few_events, kernel_pair, span, written
@@ -118,3 +121,38 @@ def test_a_kernel_without_its_grid_is_told_as_such_everywhere(tmp_path: Path) ->
     told = {kernel["calls"]: kernel["grid"] for kernel in document["kernels"] if kernel["name"] == "triton_poi_fused_0"}
     assert told == {1: {"unknown": SIZE_NOT_TOLD.reason, "remedy": ""}}
     assert ",-1," not in "".join(report_csv(trace))
+
+
+AMD_DEVICE = {"id": 0, "name": "", "warpSize": 64, "numSms": 304}
+
+
+@pytest.mark.parametrize(
+    ("facts", "gpu"),
+    [
+        ({"deviceProperties": [AMD_DEVICE]}, "AMD GPU with 304 compute units"),
+        ({"deviceProperties": [{"id": 0, "name": "AMD Instinct MI300X"}]}, "AMD Instinct MI300X"),
+        ({"deviceProperties": [{"id": 0, "name": ""}], "hip_runtime_version": 70051831}, "AMD GPU"),
+    ],
+)
+def test_a_trace_of_amd_says_so_and_names_no_tool_of_nvidia(facts: dict[str, Any], gpu: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(written(few_events(), **facts))
+    trace = load(path)
+    assert (trace.origin.gpu, trace.origin.facts["GPU vendor"]) == (gpu, "AMD")
+    commands = [group.command for group in lacking(trace)][1:]
+    assert commands == [
+        "rocprof-sys-sample -- COMMAND",
+        "rocprof-compute profile --name kernel --kernel step -- COMMAND",
+    ]
+    assert profiling.timeline(trace) == "rocprofv3 --sys-trace --output-format pftrace -- COMMAND"
+    assert profiling.clocks(trace).startswith("amd-smi ")
+    text = "".join(report_text(trace, TextStyle(100)))
+    assert gpu in text
+    assert not re.search(r"\bncu\b|\bnsys\b|nvidia-smi|cudaProfiler", text + "".join(report_json(trace)))
+
+
+def test_a_trace_of_nvidia_keeps_its_tools(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, few_events())
+    assert "GPU vendor" not in trace.origin.facts
+    assert [group.command.split()[0] for group in lacking(trace)][1:] == ["nsys", "ncu"]
+    assert profiling.clocks(trace).startswith("nvidia-smi ")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _FLAME_HEIGHT = 7
 """Rows of an icicle of three levels; what is left is for what the reasons cost and mean."""
 
-_OF_TIMELINES = Unknown("a timeline has no stall counters", "ncu collects them: Session has its command")
+_OF_TIMELINES = Unknown("a timeline has no stall counters", "Session has the command that collects them")
 
 
 class Shape(Enum):

@@ -3,6 +3,9 @@
 They suit Nsight Compute 2024.1 to 2026 and Nsight Systems 2023.4 to 2026: no `--` before the program, which the older
 ones refuse. None writes over a file: `%i` in the name of a report is the first number that is free (Nsight Compute
 2020.1 and newer), and Nsight Systems counts up by itself (report1, report2, ...).
+
+GPUs of AMD have tools of their own, and so commands (ROCm documentation: Using rocprofv3; ROCm Systems Profiler,
+Sampling the call stack; ROCm Compute Profiler, Profile mode). What they write is for Perfetto and for themselves.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ from typing import TYPE_CHECKING
 from llmtop import ids, whats
 from llmtop.analysis.commands.ncu import UNKNOWN_PROGRAM, NcuCommand, Option, parse
 from llmtop.model import TrackKind
-from llmtop.remedies import PROGRAM, TIMELINE
+from llmtop.remedies import AMD_THREADS, AMD_TIMELINE, PROGRAM, TIMELINE
+from llmtop.text import quoted
+from llmtop.vocabulary import AMD, GPU_VENDOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -98,7 +103,8 @@ def where_to_run(trace: Trace) -> str:
         parts.append(f"{PROGRAM} stands for the program's command line, which the capture does not name")
     elif where := directory(trace):
         parts.append(f"commands are to run in {where}, as the program did")
-    if trace.kernels is not None and len(trace.kernels) and not trace.origin.is_ncu and not begins_where_told(trace):
+    has_timeline = trace.kernels is not None and len(trace.kernels) and not trace.origin.is_ncu
+    if has_timeline and not begins_where_told(trace) and not is_of_amd(trace):
         midway = f"{_MIDWAY}{_IN_RANGE if 'nvtx' in trace.spans else ''}"
         parts.append(midway if _is_midway(trace) else _FROM_WHERE)
     return "; ".join(parts)
@@ -128,6 +134,18 @@ def _is_midway(trace: Trace) -> bool:
     return kernels.start_ns[0] < launches.start_ns[0] or kernels.correlation[0] not in launches.correlation
 
 
+def is_of_amd(trace: Trace) -> bool:
+    """Whether the GPUs of a capture are of AMD, for which NVIDIA's tools have no use."""
+    return trace.origin.facts.get(GPU_VENDOR) == AMD
+
+
+def clocks(trace: Trace) -> str:
+    """The command that shows the clocks of GPUs, and what holds them down."""
+    if is_of_amd(trace):
+        return "amd-smi metric --clock --power --temperature"
+    return "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER"
+
+
 def filled(trace: Trace, remedy: str) -> str:
     """A remedy with the program's command line in the place of `COMMAND`."""
     return _PLACEHOLDER.sub(lambda _: program(trace), remedy)
@@ -145,6 +163,8 @@ def of_launch(trace: Trace, launch: int, sections: Iterable[str]) -> str:
     lacking = absent(trace, launch, sections)
     if table is None or not lacking:
         return ""
+    if is_of_amd(trace):
+        return of_function(trace, table.functions[table.name_id[launch]])
     function, before = _place(trace, table, launch)
     others = (Option("section", section) for section in lacking if section not in FULL_SET)
     return _collect(trace, _ncu(trace).only(launch, function, before), dict.fromkeys((*_WHOLE, *others)), "kernel")
@@ -186,6 +206,8 @@ def of_report(trace: Trace, sections: Iterable[str]) -> str:
 
 def of_function(trace: Trace, function: str) -> str:
     """The command that collects counters of the first launch of a function that a timeline has."""
+    if is_of_amd(trace):
+        return f"rocprof-compute profile --name kernel --kernel {quoted(function)} -- {program(trace)}"
     return _collect(trace, UNKNOWN_PROGRAM.only(0, function, before=0), _WHOLE, "kernel")
 
 
@@ -209,6 +231,8 @@ def timeline(trace: Trace) -> str:
 
 def timeline_with_threads(trace: Trace) -> str:
     """The same with where threads stood, and when they had a CPU."""
+    if is_of_amd(trace):
+        return filled(trace, AMD_THREADS)
     return _timeline(trace, "--sample=process-tree --cpuctxsw=process-tree")
 
 
@@ -240,6 +264,8 @@ def lightest_timeline(trace: Trace) -> str:
 
 def _timeline(trace: Trace, options: str) -> str:
     """A program that says itself what is to be looked at (cudaProfilerStart) is looked at there alone."""
+    if is_of_amd(trace):
+        return filled(trace, AMD_TIMELINE)
     if _FROM_START in _ncu(trace).options:
         options = f"--capture-range=cudaProfilerApi {options}".strip()
     return filled(trace, TIMELINE.replace(PROGRAM, f"{options} {PROGRAM}" if options else PROGRAM))

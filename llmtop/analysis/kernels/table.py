@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 from itertools import islice
 
 from llmtop import whats
+from llmtop.analysis.commands.profiling import is_of_amd
 from llmtop.analysis.gpus.models import GpuModel, find_gpu
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.absent import no_kernels
@@ -178,8 +179,8 @@ def _roof_fraction(roofline: KernelRoofline) -> float | Unknown:
 
 
 NO_COUNTERS = Unknown("a timeline has no counters", "profile it with ncu: the command stands under Not in this capture")
-_WITHOUT_COUNTERS = KernelFacts(*[NO_COUNTERS] * len(fields(KernelFacts)))
 """The facts of a launch in a capture that has only times."""
+_REMEDY_OF_AMD = "rocprof-compute counts them: the command stands under Not in this capture"
 
 
 FAILED = Unknown(
@@ -292,6 +293,11 @@ class Kernels:
         """A time as a share of all kernels' time, 0 to 1."""
         return ns / self.total_ns if ns == ns and self.total_ns > 0 else None
 
+    @cached_property
+    def no_counters(self) -> Unknown:
+        """Why those of a timeline are not known."""
+        return replace(NO_COUNTERS, remedy=_REMEDY_OF_AMD) if is_of_amd(self.trace) else NO_COUNTERS
+
     def has_failed(self, i: int) -> bool:
         """Whether launch i never ran: no GPU takes a grid or a block without an element."""
         return 0 in (*self.grid(i), *self.block(i))
@@ -302,9 +308,9 @@ class Kernels:
             return _OF_FAILED
         if self.table.details is None:
             registers, shared = _column(self.table.registers, i), _column(self.table.shared_bytes, i)
-            return replace(
-                _WITHOUT_COUNTERS, registers=registers or NO_COUNTERS, shared_memory=_or(shared, NO_COUNTERS)
-            )
+            why = self.no_counters
+            unknown = KernelFacts(*[why] * len(fields(KernelFacts)))
+            return replace(unknown, registers=registers or why, shared_memory=_or(shared, why))
         if i not in self._facts:
             ns = self.table.duration_ns[i]
             self._facts[i] = kernel_facts(self.table.details.metrics(i), ns if ns == ns else None, self.gpu)

@@ -13,7 +13,7 @@ from llmtop.analysis.kernels.in_time import launch_stretch
 from llmtop.analysis.kernels.lacking import missing_of_launch
 from llmtop.analysis.kernels.occupancy import Occupancy, occupancy
 from llmtop.analysis.kernels.stalls import Stalls
-from llmtop.analysis.kernels.table import NO_COUNTERS, Dim3, KernelFacts, Kernels, dram_point, kernels_of, roofline_view
+from llmtop.analysis.kernels.table import Dim3, KernelFacts, Kernels, dram_point, kernels_of, roofline_view
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.views import RooflinePoint, RooflineView
 from llmtop.model import Finding, RuleResult, Trace, Unknown
@@ -122,7 +122,9 @@ def launch_view(trace: Trace, launch: int, reports: Sequence[tuple[str, Trace]] 
         block=kernels.block(launch),
         facts=facts,
         levels=tuple(_levels(metrics)),
-        occupancy=occupancy(metrics) if details is not None else Occupancy(NO_COUNTERS, NO_COUNTERS, ()),
+        occupancy=occupancy(metrics)
+        if details is not None
+        else Occupancy(kernels.no_counters, kernels.no_counters, ()),
         point=dram_point(facts.roofline, short, share or 0.0),
         roofline=roofline_view(trace, launch),
         findings=_findings_of(trace, kernels, launch),

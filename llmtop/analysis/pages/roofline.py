@@ -17,7 +17,7 @@ ALL_GPUS: Final = TrackId("all")
 
 
 _OF_TIMELINES = Unknown(
-    "a timeline has no counters to put kernels under a roofline", "ncu collects them: Session has its command"
+    "a timeline has no counters to put kernels under a roofline", "Session has the command that collects them"
 )
 
 

@@ -90,11 +90,8 @@ def _advice(trace: Trace, gpus: Sequence[Communication]) -> _Advice:
     basis = f"what {gpu_title(worst.gpu)} waits for the last GPU to come, and computes nothing meanwhile"
     late = _late(gpus)
     works_more, action = _straggler(late, gpus) if late else (False, _IMBALANCE)
-    command = (CLOCKS, "") if works_more else profiling.of_threads(trace)
+    command = (profiling.clocks(trace), "") if works_more else profiling.of_threads(trace)
     return _Advice(action, worst.exposed_waiting_ns, basis, *command)
-
-
-CLOCKS = "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER"
 
 
 def _of_transport(trace: Trace, gpu: Communication) -> tuple[str, str]:

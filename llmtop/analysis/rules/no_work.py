@@ -35,6 +35,9 @@ _EDGES = (
 )
 _ONLY_IT_KNOWS = "only the program knows where its steady work begins: mark that "
 _IN_RANGE = "and add --capture-range=cudaProfilerApi to the command of this capture"
+_RECORDED = (
+    "only the program knows where its steady work begins: record that alone (torch.profiler.schedule, prof.step())"
+)
 _MARKED = Words(
     pytorch=f"{_ONLY_IT_KNOWS}(torch.cuda.profiler), {_IN_RANGE}",
     other=f"{_ONLY_IT_KNOWS}(cudaProfilerStart and cudaProfilerStop), {_IN_RANGE}",
@@ -78,7 +81,7 @@ def _at_the_edges(trace: Trace) -> Iterator[Finding]:
             rule=id,
             message=f"{where}: the program's start or end is in the capture",
             action=_EDGES,
-            no_command=_MARKED.of(trace),
+            no_command=_RECORDED if trace.origin.kind == "kineto" else _MARKED.of(trace),
             basis=None,
             severity=Severity.INFO,
         )

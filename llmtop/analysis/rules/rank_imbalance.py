@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.communication import communication
 from llmtop.analysis.rules import stakes
-from llmtop.analysis.rules.exposed_communication import CLOCKS, MORE_WORK
+from llmtop.analysis.rules.exposed_communication import MORE_WORK
 from llmtop.analysis.timeline.clock_words import clocks_text
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.model import Finding
@@ -48,7 +49,7 @@ def check(trace: Trace) -> Iterator[Finding]:
                 stakes.in_words(trace, at_stake, "what it computes longer than the median of the others"),
             ),
             action=f"if they work in step, all others wait for {late}: {MORE_WORK}",
-            next_command=CLOCKS,
+            next_command=profiling.clocks(trace),
             source=source,
             at_stake_ns=at_stake,
         )
