@@ -48,7 +48,7 @@ def healthy() -> Capture:
     """Kernels queued far ahead, back to back."""
     made = _traced()
     for i in range(1000):
-        _launch(made, i * 5 * US, 4 * US, 5 * MS + i * 100 * US, 100 * US - 500)
+        _launch(made, i * 5 * US, 4 * US, 10 * US + i * 100 * US, 100 * US - 500)
     return made
 
 
@@ -65,7 +65,8 @@ def graph_inside() -> Capture:
     """Graphs of tiny kernels, launched ahead: what idles is between their nodes."""
     made = _traced()
     for step in range(STEPS):
-        call = made.call("cudaGraphLaunch", step * MS - 900 * US, step * MS - 850 * US)
+        ahead = 900 * US if step else 60 * US
+        call = made.call("cudaGraphLaunch", step * MS - ahead, step * MS - ahead + 50 * US)
         for node in range(200):
             begins = step * MS + node * 5 * US
             made.kernel(begins, begins + 3 * US, call)
@@ -192,7 +193,7 @@ def tiny_kernels_queued() -> Capture:
     """Kernels of two microseconds, queued far ahead: the GPU needs a moment for each."""
     made = _traced()
     for i in range(2000):
-        _launch(made, i * US, 800, 3 * MS + i * 3 * US, 2 * US)
+        _launch(made, i * US, 800, 10 * US + i * 3 * US, 2 * US)
     return made
 
 
@@ -328,7 +329,7 @@ SCENES: Mapping[str, Scene] = {
     "no CPU": Scene(descheduled, ("host-descheduled",), "waits for a CPU"),
     "no requests": Scene(nobody_asks, ("no-work",), "epoll_wait"),
     "queued": Scene(queued_and_not_started, ("queued-work",), "does not start"),
-    "tiny kernels": Scene(tiny_kernels_queued, ("kernel-turnaround", "no-work"), "moment to start"),
+    "tiny kernels": Scene(tiny_kernels_queued, ("kernel-turnaround",), "moment to start"),
     "warm-up": Scene(code_loaded_in_the_capture, ("code-loading",), "loaded"),
     "graphs as a whole": Scene(graphs_traced_as_a_whole, ("host-code",), "its own code"),
     "graphs not exported": Scene(graphs_not_exported, ("idle-unknown", "host-code"), "or busy with CUDA graphs"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import sqlite3
 from array import array
 from collections.abc import Iterator
@@ -282,6 +284,62 @@ def test_graphs_before_the_first_and_after_the_last_kernel_are_no_lack_of_work(t
     trace = capture.trace(tmp_path)
     assert told(trace) == {("unknown", GRAPHS_UNTRACED): 20 * MS}
     assert [(part.name, part.ns) for part in only(trace).parts if part.name in (BEFORE, AFTER)] == [(AFTER, 9 * MS)]
+
+
+def all_told(trace: Trace) -> dict[tuple[str, str], int]:
+    """Idle time by cause and name, all of it."""
+    return {(part.cause.value, part.name): part.ns for part in only(trace).parts}
+
+
+def test_what_was_launched_and_does_not_start_is_no_lack_of_work(capture: Capture, tmp_path: Path) -> None:
+    capture.kernel(10 * MS, 11 * MS, capture.call("cudaLaunchKernel", MS, MS + US))
+    capture.kernel(12 * MS, 13 * MS, capture.call("cudaLaunchKernel", 2 * MS, 2 * MS + US))
+    assert all_told(capture.trace(tmp_path)) == {
+        ("no-work", BEFORE): US,
+        ("queued", ""): 10 * MS - US,
+    }
+
+
+def test_a_first_work_that_starts_as_any_does_is_where_the_program_begins(capture: Capture, tmp_path: Path) -> None:
+    capture.call("cudaMalloc", MS, 9 * MS)
+    capture.kernel(10 * MS, 11 * MS, capture.call("cudaLaunchKernel", 10 * MS - 15 * US, 10 * MS - 10 * US))
+    assert all_told(capture.trace(tmp_path)) == {("no-work", BEFORE): 9 * MS}
+
+
+def test_before_its_first_work_a_gpu_waits_for_what_the_launching_thread_is_at(
+    capture: Capture, tmp_path: Path
+) -> None:
+    capture.nvtx("load", 2 * MS, 6 * MS)
+    capture.call("cudaHostAlloc", 3 * MS, 4 * MS)
+    capture.kernel(10 * MS, 11 * MS, capture.call("cudaLaunchKernel", 10 * MS - 15 * US, 10 * MS - 10 * US))
+    assert all_told(capture.trace(tmp_path)) == {
+        ("own-code", "load"): 3 * MS,
+        ("allocation", "cudaHostAlloc"): MS,
+        ("no-work", BEFORE): 4 * MS,
+    }
+
+
+AMD = "AMD-AGI__TraceLens__vllm_prefilldecode_piecewise_graph_execution.json.gz"
+
+
+def test_the_first_launch_of_a_public_trace_waits_as_long_as_its_events_say() -> None:
+    if not (path := SAMPLES / "public" / AMD).exists():
+        pytest.skip("needs ../shared/samples/public: captures of others, which are not shipped")
+    with gzip.open(path) as file:
+        events = [one for one in json.load(file)["traceEvents"] if one.get("ph") == "X"]
+    first = min(
+        (one for one in events if one["cat"] in {"kernel", "gpu_memcpy", "gpu_memset"}), key=lambda one: one["ts"]
+    )
+    (call,) = (
+        one
+        for one in events
+        if one["cat"] == "cuda_runtime" and one["args"]["correlation"] == first["args"]["correlation"]
+    )
+    us = first["ts"] - call["ts"] - call["dur"]
+    assert us > 147_000
+    assert all_told(load(path))["queued", ""] == pytest.approx(us * 1000, abs=2)
+    (finding,) = (one for one in diagnose(load(path)).findings if one.rule == "queued-work")
+    assert "does not start" in finding.message
 
 
 def test_a_few_graphs_without_work_lie_at_the_edges_of_the_capture(capture: Capture, tmp_path: Path) -> None:

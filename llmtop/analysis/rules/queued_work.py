@@ -17,7 +17,8 @@ source = idle.SOURCE
 
 _ACTION = (
     "see in the timeline what it waits for: an event of another stream or GPU (cudaStreamWaitEvent), a host "
-    "function in the stream (cudaLaunchHostFunc), memory that is being moved"
+    "function in the stream (cudaLaunchHostFunc), memory that is being moved; before the first work of a capture also "
+    "what the GPU had been given before it, which is not in it"
 )
 
 
@@ -31,5 +32,5 @@ def check(trace: Trace) -> Iterator[Finding]:
             rule=id,
             message="work that has been launched does not start",
             action=_ACTION,
-            no_command="nsys does not record what a stream waits for: the calls before it, in this capture, tell",
+            no_command="a timeline does not tell what a stream waits for: the calls before it, in this capture, do",
         )

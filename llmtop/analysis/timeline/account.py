@@ -7,13 +7,13 @@ GPU's own affair.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from llmtop import whats
 from llmtop.analysis.timeline.causes import Cause
-from llmtop.analysis.timeline.host import LAUNCH_GAP_NS, Label
+from llmtop.analysis.timeline.host import LAUNCH_GAP_NS, Facet, HostThread, Label
 from llmtop.analysis.timeline.launches import Host, Launch
 from llmtop.analysis.timeline.sums import (
     DARK,
@@ -22,6 +22,8 @@ from llmtop.analysis.timeline.sums import (
     LOST,
     NOT_LAUNCHED,
     NOT_TRACED,
+    QUEUED,
+    START_NS,
     Flags,
     IdlePieces,
     IdleSums,
@@ -38,6 +40,7 @@ STEPS = 60
 _TOLD = 5
 """Functions and ranges that are kept of a part."""
 BEFORE, AFTER = "before its first work", "after its last work"
+_BEFORE: Label = (Cause.NO_WORK, BEFORE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,14 +271,22 @@ def _add(sums: IdleSums, work: GpuWork, host: Host, graphs: Mapping[int, int], i
 
 
 def _add_outer(sums: IdleSums, work: GpuWork, host: Host, start: int, end: int) -> None:
-    """Add the time before the first and after the last work: there was none, or a graph that was not traced."""
+    """Add the time before the first and after the last work: there was none, or a graph that was not traced.
+
+    The thread that launched the first work may have been at something before, and that work may not have started.
+    """
     first, last = work.starts[0], work.reach[-1]
     opens, closes = host.launch(work.joins[0]), host.launch(work.joins[-1])
     before = opens[0].untraced_graph(start, opens[1]) if opens is not None else None
     after = closes[0].untraced_graph(closes[1], end) if closes is not None else None
     lit_until, dark_from = first if before is None else min(before, first), end if after is None else max(after, last)
     outer: Flags = None, False, False
-    sums.add(outer, (Cause.NO_WORK, BEFORE), start, lit_until, len(work))
+    if opens is None:
+        sums.add(outer, _BEFORE, start, lit_until, len(work))
+    else:
+        thread, asked = opens[0], min(max(opens[1], start), lit_until)
+        _add_pieces(sums, outer, thread, thread.pieces_before(start, asked, _BEFORE), len(work))
+        sums.add(outer, QUEUED if lit_until - asked > START_NS else _BEFORE, asked, lit_until, len(work))
     sums.add(outer, (Cause.NO_WORK, AFTER), last, dark_from, len(work))
     sums.add(outer, DARK, lit_until, first, len(work))
     sums.add(outer, DARK, dark_from, end, len(work))
@@ -310,14 +321,19 @@ def _add_gap(sums: IdleSums, launch: Launch, since: int, until: int, gap: int) -
     asked = min(max(returned, since), until)
     drained_by = thread.drained_by(since) if asked > since else None
     flags = drained_by, until - since <= LAUNCH_GAP_NS, is_graph
-    added = sums.by_flags[flags]
     if asked > since:
-        for label, start, end in thread.pieces(since, asked):
-            sums.add(flags, label, start, end, gap)
-            if label[0] is not Cause.OWN_CODE:
-                if thread.ranges is not None and (name := thread.range_at(start)):
-                    added[label].ranges[name] += end - start
-            elif thread.functions:
-                added[label].functions.update(thread.functions_in(start, end))
+        _add_pieces(sums, flags, thread, thread.pieces(since, asked), gap)
     if until > asked:
         sums.add(flags, waiting(until - asked, was_queued=asked == since), asked, until, gap)
+
+
+def _add_pieces(sums: IdleSums, flags: Flags, thread: HostThread, pieces: Iterable[Facet], gap: int) -> None:
+    """Add what a thread did, with where own code stood and in which ranges calls were made."""
+    added = sums.by_flags[flags]
+    for label, start, end in pieces:
+        sums.add(flags, label, start, end, gap)
+        if label[0] is not Cause.OWN_CODE:
+            if thread.ranges is not None and (name := thread.range_at(start)):
+                added[label].ranges[name] += end - start
+        elif thread.functions:
+            added[label].functions.update(thread.functions_in(start, end))

@@ -57,7 +57,8 @@ MEANINGS = {
     Cause.SLOW_LAUNCH: "over 200 µs, where some are usual: the launch loaded code, or waited for a lock or a CPU",
     Cause.LATENCY: "nothing was queued: from the end of a launch call its work takes up to 20 µs to begin on the GPU",
     Cause.TURNAROUND: "the next work was queued before the last one ended; the GPU takes a microsecond or so for each",
-    Cause.QUEUED: "the work was launched and waited for more than 20 µs: for an event, a host function, another GPU",
+    Cause.QUEUED: "the work was launched and waited for more than 20 µs: for an event, a host function, another GPU, "
+    "for what the GPU had to do from before the capture",
     Cause.SYNC: "the launching thread waited for the GPU, or only then came back from waiting",
     Cause.COPY: "the launching thread was in a copy; copies of pageable memory keep it until they are done",
     Cause.ALLOCATION: "the launching thread allocated or freed memory",

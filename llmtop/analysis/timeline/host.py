@@ -111,6 +111,17 @@ class HostThread:
             pieces.append((self.outside, since, until))
         return pieces
 
+    def pieces_before(self, start: int, end: int, rest: Label) -> list[Facet]:
+        """What it did before a GPU's first work, as far as its ranges, Python or operators show what it is at.
+
+        Calls outside of all these are those of a program that starts: `rest`, as is what nothing is known of.
+        """
+        is_at = self.code.at if self.code is not None else lambda t_ns: None
+        return [
+            (rest if is_at(since + 1) is None or label == self.outside else label, since, until)
+            for label, since, until in self.pieces(start, end)
+        ]
+
     def drained_by(self, t_ns: int) -> Cause | None:
         """The kind of call in which it waited for the GPU when that ran out of work."""
         label = self.waits.at(t_ns) if self.waits is not None else None
