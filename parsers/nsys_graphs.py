@@ -14,8 +14,6 @@ _TABLES = ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS")
 """The same; the second name up to 2023.4."""
 _KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 _COLUMNS = ("start", "end", "globalTid", "nameId", "graphNodeId", "originalGraphNodeId")
-_MOST_CLONES = 64
-"""Graphs are cloned a few times, when they are instantiated: a longer chain is a circle."""
 
 
 class _Node(NamedTuple):
@@ -75,10 +73,11 @@ def _nodes(export: Export) -> Mapping[tuple[int, int], _Node]:
 
 
 def _original(nodes: Mapping[tuple[int, int], _Node], pid: int, number: int) -> _Node | None:
-    """The node that was captured, of which this one is a clone of clones; None where the capture does not tell."""
-    node = nodes.get((pid, number))
-    for _ in range(_MOST_CLONES):
-        if node is None or node.original is None:
-            return node
+    """The node that was captured, of which this one is a clone of clones; None where they are clones in a circle."""
+    node, met = nodes.get((pid, number)), {number}
+    while node is not None and node.original is not None:
+        if node.original in met:
+            return None
+        met.add(node.original)
         node = nodes.get((pid, node.original), node._replace(original=None))
-    return None
+    return node

@@ -126,6 +126,11 @@ def test_a_head_that_ends_within_a_line_is_judged_by_the_whole_ones(tmp_path: Pa
     assert PARSER.sniff(head, tmp_path)
 
 
+@pytest.mark.parametrize(("others", "is_one"), [(1, True), (2, False)])
+def test_nine_lines_of_ten_are_stacks(tmp_path: Path, others: int, is_one: bool) -> None:
+    assert PARSER.sniff(b"a;b 1\n" * (10 - others) + b"no stack\n" * others, tmp_path) is is_one
+
+
 @pytest.mark.parametrize(
     "content",
     [

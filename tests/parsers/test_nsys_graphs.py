@@ -76,6 +76,12 @@ def test_what_the_capture_does_not_tell_is_of_the_launch_alone(tmp_path: Path, n
     assert launch_ranges(found) == [("decode",)] * 3
 
 
+def test_clones_of_clones_lead_to_what_was_captured_however_many(tmp_path: Path) -> None:
+    clones = [(50, 51, 77, A, 1, number, number - 1) for number in range(2, 300)]
+    found = trace(tmp_path, *NEW, (15, 16, 77, A, 1, 1, None), *clones, (60, 61, 77, A, 1, GRAPH | 1, 299))
+    assert list(found.spans["captured"].start_ns) == [15]
+
+
 def test_a_clone_whose_original_is_not_told_was_captured_where_it_was_made(tmp_path: Path) -> None:
     found = trace(tmp_path, *NEW, (15, 16, 77, A, 1, GRAPH | 1, 9))
     assert launch_ranges(found)[0] == ("decode", "warm up", "attention")

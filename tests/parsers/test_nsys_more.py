@@ -199,6 +199,14 @@ def test_metrics_of_gpus_are_series_with_the_unit_in_their_names(
     assert trace.tracks[ids.gpu(1)].name == "NVIDIA H100"
 
 
+@pytest.mark.parametrize(("written", "mhz"), [(100_000, 100_000), (100_001, 0.100001)])
+def test_clocks_too_high_for_mhz_are_in_hz(path: Path, written: int, mhz: float) -> None:
+    names = "typeId sourceId typeName:TEXT metricId metricName:TEXT"
+    add_table(path, "TARGET_INFO_GPU_METRICS", names, (0, 1, "GPU Metrics", 1, "SYS Clock [MHz]"))
+    add_table(path, "GPU_METRICS", "timestamp typeId metricId value", (10, 0, 1, written))
+    assert samples(read(path)) == {("gpu:0", "gpu_metrics.SYS Clock"): [(10, mhz)]}
+
+
 def test_values_of_gpu_metrics_may_be_fractions(path: Path) -> None:
     add_table(
         path,

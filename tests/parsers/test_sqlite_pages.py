@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmtop.parsers import sqlite_pages
 from llmtop.parsers.sqlite_pages import UnfitError, integer_columns
 
 INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-200, 200) | st.sampled_from([0, 1])
@@ -51,6 +52,91 @@ def test_columns_are_those_of_sqlite(place: Path, rows: list[tuple[object, ...]]
 def test_a_tree_of_three_levels_is_read_in_order(tmp_path: Path) -> None:
     rows = [(i, "text", -i, i * i) for i in range(9000)]
     assert read(*made(tmp_path / "deep.sqlite", rows)) == [(a, c, d) for a, _, c, d in rows]
+
+
+def test_so_many_pages_as_fit_the_caches_are_decoded_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(1000 + i, None, -1000 - i, 1000 + i) for i in range(400)]
+    path, root = made(tmp_path / "parts.sqlite", rows)
+    (whole,) = integer_columns(path, root, 4, [0])
+    monkeypatch.setattr(sqlite_pages, "_BATCH_BYTES", 3 * 512)
+    parts = [column.tolist() for (column,) in integer_columns(path, root, 4, [0])]
+    assert [a for part in parts for a in part] == whole[0].tolist() == [a for a, *_ in rows]
+    most = 3 * 512 / 15  # bytes of a row with its place, its length and its number
+    assert len(parts) > 3
+    assert all(most / 2 < len(part) <= most for part in parts[:-1])
+
+
+def table_of(path: Path, *rows: Sequence[object]) -> tuple[Path, int]:
+    """A table that has as many columns as its rows, on pages of 512 bytes."""
+    marks = ", ".join("?" * len(rows[0]))
+    with closing(sqlite3.connect(path)) as base:
+        base.execute("PRAGMA page_size = 512")
+        base.execute(f"CREATE TABLE told ({', '.join(f'c{i}' for i in range(len(rows[0])))})")
+        base.executemany(f"INSERT INTO told VALUES ({marks})", rows)
+        base.commit()
+        return path, base.execute("SELECT rootpage FROM sqlite_master WHERE name = 'told'").fetchone()[0]
+
+
+def only_row(path: Path, root: int, width: int, column: int) -> int:
+    ((values,),) = integer_columns(path, root, width, [column])
+    (value,) = values.tolist()
+    return int(value)
+
+
+def test_the_smallest_record_ends_with_its_page(tmp_path: Path) -> None:
+    assert only_row(*table_of(tmp_path / "small.sqlite", [1]), 1, 0) == 1
+
+
+def test_records_are_read_up_to_the_size_that_a_page_holds(tmp_path: Path) -> None:
+    """A page of 512 bytes keeps up to 477 of a record (1.6): 11 of its header, 465 of texts, one of the integer."""
+    texts = ["x" * 57] * 8
+    assert only_row(*table_of(tmp_path / "fits.sqlite", [*texts, "x" * 9, 7]), 10, 9) == 7
+    with pytest.raises(UnfitError, match="another page"):
+        only_row(*table_of(tmp_path / "more.sqlite", [*texts, "x" * 10, 7]), 10, 9)
+
+
+def test_a_record_on_several_pages_is_none_where_its_own_has_so_much_behind_it(tmp_path: Path) -> None:
+    """Nine records fill a page from its end; of the tenth, of 478 bytes, 39 are before them."""
+    before = [["x" * length, *[""] * 8, 7] for length in [35] * 3 + [34] * 6]
+    path, root = table_of(tmp_path / "full.sqlite", *before, [*["x" * 57] * 8, "x" * 10, 7])
+    with pytest.raises(UnfitError, match="another page"):
+        only_row(path, root, 10, 9)
+
+
+@pytest.mark.parametrize(("width", "is_read"), [(126, True), (127, False)])
+def test_headers_are_read_whose_length_is_one_byte(tmp_path: Path, width: int, is_read: bool) -> None:
+    path, root = table_of(tmp_path / "wide.sqlite", [*[0] * (width - 1), -5])
+    if is_read:
+        assert only_row(path, root, width, width - 1) == -5
+    else:
+        with pytest.raises(UnfitError, match="more columns"):
+            only_row(path, root, width, width - 1)
+
+
+@pytest.mark.parametrize(("length", "is_read"), [(57, True), (58, False)])
+def test_texts_are_passed_over_whose_type_is_one_byte(tmp_path: Path, length: int, is_read: bool) -> None:
+    path, root = table_of(tmp_path / "texts.sqlite", ["x" * length, 9])
+    if is_read:
+        assert only_row(path, root, 2, 1) == 9
+    else:
+        with pytest.raises(UnfitError, match="another length than the columns"):
+            only_row(path, root, 2, 1)
+
+
+def test_a_damaged_type_is_left_to_sqlite(tmp_path: Path) -> None:
+    path, root = table_of(tmp_path / "damaged.sqlite", [300, 9])
+    path.write_bytes(path.read_bytes().replace(b"\3\2\1", b"\3\x80\1"))
+    with pytest.raises(UnfitError, match="a long text"):
+        only_row(path, root, 2, 1)
+
+
+def test_a_type_of_two_bytes_is_not_taken_for_a_column_that_the_row_lacks(tmp_path: Path) -> None:
+    path, root = table_of(tmp_path / "both.sqlite", ["x" * 58, 9])
+    with closing(sqlite3.connect(path)) as base:
+        base.execute("ALTER TABLE told ADD COLUMN new INTEGER DEFAULT 5")
+        base.commit()
+    with pytest.raises(UnfitError, match="a long text"):
+        only_row(path, root, 3, 1)
 
 
 @pytest.mark.parametrize("value", [None, 1.5, "text", b"blob"])
