@@ -121,14 +121,14 @@ def pageable_copies() -> Capture:
     return made
 
 
-def allocated_in_the_loop() -> Capture:
-    """CudaMalloc and cudaFree around each kernel."""
+def allocated_in_the_loop(allocate: str = "cudaMalloc", free: str = "cudaFree") -> Capture:
+    """Memory of the GPU, or of what these calls are for, is allocated and freed around each kernel."""
     made = _traced()
     for step in range(STEPS):
         now = step * 870 * US
-        made.call("cudaMalloc", now, now + 200 * US)
+        made.call(allocate, now, now + 200 * US)
         end = _launch(made, now + 205 * US, 6 * US, now + 215 * US, 400 * US)
-        made.call("cudaFree", now + 220 * US, end + 250 * US)
+        made.call(free, now + 220 * US, end + 250 * US)
     return made
 
 

@@ -17,7 +17,7 @@ from llmtop.model import Finding, Severity, Trace, What
 from llmtop.parsers.registry import load
 from tests.kernel_traces import ROOT, SAMPLES
 from tests.nsys_capture import MS, US, Capture
-from tests.nsys_scenes import SCENES, Scene, one_gpu_late
+from tests.nsys_scenes import SCENES, Scene, allocated_in_the_loop, one_gpu_late
 from tests.nsys_schemas import SCHEMAS, Schema
 
 PUBLIC = SAMPLES / "public"
@@ -266,3 +266,20 @@ def test_communication_that_no_title_is_known_for_keeps_its_functions_name(tmp_p
     trace = one_gpu_late("void multimem_all_reduce_kernel<float, 16>(float *)").trace(tmp_path)
     (finding,) = [one for one in diagnose(trace).findings if one.rule == "exposed-communication"]
     assert finding.evidence[-2] == "kernels: multimem_all_reduce_kernel"
+
+
+@pytest.mark.parametrize(
+    ("allocate", "free", "begins"),
+    [
+        ("cudaMalloc", "cudaFree", "allocate once and reuse: a pool (cudaMallocAsync"),
+        ("cudaHostAlloc", "cudaFreeHost", "pinned host memory is slow to allocate"),
+        ("cuMemHostAlloc", "cuMemFreeHost", "pinned host memory is slow to allocate"),
+    ],
+)
+def test_advice_on_allocations_is_of_the_memory_in_question(
+    allocate: str, free: str, begins: str, tmp_path: Path
+) -> None:
+    trace = allocated_in_the_loop(allocate, free).trace(tmp_path)
+    (finding,) = [one for one in diagnose(trace).findings if one.rule == "allocation-stalls"]
+    assert finding.action.startswith(begins)
+    assert "PYTORCH" not in finding.action, "nothing tells that it is PyTorch's"

@@ -323,6 +323,20 @@ def test_at_the_dram_roof_the_advice_is_for_the_kind_of_kernel(name: str, action
     assert action in finding.action
 
 
+@pytest.mark.parametrize(
+    ("gpu", "ends"),
+    [
+        ("NVIDIA H100 PCIe", "which a plain copy reaches on an H100"),
+        ("Tesla V100", "reaches on an H100; how much one reaches on Tesla V100 was not measured"),
+        ("", "reaches on an H100; how much one reaches on this GPU, which has no name here, was not measured"),
+    ],
+)
+def test_what_a_copy_reaches_is_said_of_the_board_it_was_measured_on(gpu: str, ends: str) -> None:
+    metrics = {**DRAM_COUNTERS, COMPUTE: 7.0, MEMORY: 84.0, DRAM: 84.0}
+    (finding,) = kernel_memory_roof.check(report(Launch("gemv", 2000.0, metrics), gpu=gpu))
+    assert finding.evidence[-1].endswith(ends)
+
+
 def test_a_kernel_at_the_dram_roof_says_its_traffic_and_what_is_left() -> None:
     metrics = {**DRAM_COUNTERS, **fp32_counters(fma=10), COMPUTE: 7.0, MEMORY: 84.0, DRAM: 84.0}
     (finding,) = kernel_memory_roof.check(report(Launch("gemv", 2000.0, metrics)))

@@ -22,6 +22,8 @@ source = "Recasens et al., Mind the Memory Gap (arXiv:2503.08311); Nsight Comput
 _REACHED_PERCENT = 86.0
 """Of the DRAM peak: what a plain copy reaches on an H100 (sample_traces/ncu/2025.3.1/copy-at-roof)."""
 _TO_DRAM = f"what is left up to {_REACHED_PERCENT:.0f} % of the DRAM peak, which a plain copy reaches on an H100"
+_ELSEWHERE = "; how much one reaches on {} was not measured"
+_MEASURED = "H100"
 _TO_NEXT = "what is left up to the next limit (arithmetic, issue slots, DRAM), were there no traffic to the caches"
 _BREAKDOWN = "breakdown:sm__throughput.avg.pct_of_peak_sustained_elapsed"
 """A metric whose value is the names of those that compute throughput is the largest of."""
@@ -51,11 +53,16 @@ def judge(judged: JudgedKernel) -> Claim | None:
         f"{_nearness(verdict)} {level} roof: {verdict.why}",
         _dram_action(judged) if in_dram else _cache_action(judged),
         judged.row.total_ns * (_left_to_dram(verdict) if in_dram else _left_to_next(judged, verdict)),
-        _TO_DRAM if in_dram else _TO_NEXT,
+        _to_dram(judged.trace.origin.gpu) if in_dram else _TO_NEXT,
         (*_traffic(judged), *(() if in_dram else _of_compute(judged, verdict))),
         ("MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables", "SourceCounters"),
         ADVICE,
     )
+
+
+def _to_dram(gpu: str) -> str:
+    """What the time at stake is up to: of another board than that on which it was measured that is said."""
+    return _TO_DRAM if _MEASURED in gpu else _TO_DRAM + _ELSEWHERE.format(gpu or "this GPU, which has no name here,")
 
 
 def _in_dram(judged: JudgedKernel) -> bool:
