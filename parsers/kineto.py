@@ -89,7 +89,7 @@ class KinetoParser:
             stacks=LazySequence(partial(folded, tables.spans)) if FOLDED & tables.spans.keys() else (),
             kernels=tables.kernels,
             issues=tuple(_issues(reader, events, tables)),
-            missing=tuple(_missing(events, tables, _vendor(reader.facts))),
+            missing=tuple(_missing(events, tables, _vendor(reader.facts), is_whole=reader.left_bytes is None)),
         )
 
 
@@ -250,9 +250,9 @@ def _issues(reader: EventReader, events: EventSorter, tables: Tables) -> Iterato
             "the file ends before its list of events does (the program ended while it wrote, or the copy was cut "
             f"short): the {whole} spans that are whole are shown, {rest}what was to follow is not known"
         )
-        yield Issue(Severity.WARNING, "kineto-cut", message)
+        yield Issue(Severity.ERROR, "kineto-cut", message)
     if reader.broken:
-        yield Issue(Severity.WARNING, "kineto-broken", "events that are no JSON were left out", reader.broken)
+        yield Issue(Severity.ERROR, "kineto-broken", "events that are no JSON were left out", reader.broken)
     if reader.mended:
         message = "events with quotes or backslashes that the writer did not escape were read all the same"
         yield Issue(Severity.INFO, "kineto-mended", message, reader.mended)
@@ -268,16 +268,18 @@ def _issues(reader: EventReader, events: EventSorter, tables: Tables) -> Iterato
         yield Issue(Severity.INFO, "kineto-microseconds", message)
 
 
+_CUT_OFF = Unknown("the file ends before its list of events does, and no kernel stands before that", "copy it again")
 _PROFILE_AGAIN = "torch.profiler.profile(..., {})"
 _MARKED = "mark parts of the program: with torch.profiler.record_function(NAME)"
 
 
-def _missing(events: EventSorter, tables: Tables, vendor: str) -> Iterator[Missing]:
+def _missing(events: EventSorter, tables: Tables, vendor: str, *, is_whole: bool) -> Iterator[Missing]:
     """What was not recorded, and the setting that records it."""
     spans = tables.spans
     if not len(tables.kernels):
         activities = _PROFILE_AGAIN.format("activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]")
-        yield Missing(whats.KERNELS, Unknown("the trace has no kernels: the GPU was not recorded, or idle", activities))
+        why = Unknown("the trace has no kernels: the GPU was not recorded, or idle", activities)
+        yield Missing(whats.KERNELS, why if is_whole else _CUT_OFF)
     elif "call" not in spans and "launch" not in spans:
         activities = _PROFILE_AGAIN.format("activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]")
         yield Missing(whats.CUDA_CALLS, Unknown("the trace has no CUDA calls: the CPU was not recorded", activities))

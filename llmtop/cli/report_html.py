@@ -26,6 +26,7 @@ from llmtop.analysis.kernels.table import (
     roofline_view,
     stall_bars,
 )
+from llmtop.analysis.pages.damage import damage
 from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.threads.functions import functions
@@ -84,6 +85,7 @@ def report_html(trace: Trace, *, each_range: bool = False, by: str | None = None
 
 def _head(trace: Trace, totals: Summary) -> Iterator[str]:
     origin = trace.origin
+    yield from (f"<p><strong>damaged:</strong> {escape(message)}</p>\n" for message in damage(trace))
     facts = [origin.gpu, " ".join(part for part in (origin.kind, origin.tool_version) if part)]
     if totals.launches:
         facts.append(f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}")

@@ -13,6 +13,7 @@ from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
 from llmtop.analysis.kernels.lacking import lacking, typed
 from llmtop.analysis.kernels.nvtx_ranges import in_range
 from llmtop.analysis.kernels.table import Grouping, has_counters, kernel_table, roofline_view
+from llmtop.analysis.pages.damage import damage
 from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
@@ -79,6 +80,8 @@ def _head(trace: Trace, totals: Summary) -> Iterator[str]:
     origin = trace.origin
     yield f"# {_escaped(origin.path)}"
     yield ""
+    for message in damage(trace):
+        yield from (f"**damaged**: {_escaped(message)}", "")
     yield f"{_escaped(origin.kind)} {_escaped(origin.tool_version)} {_escaped(origin.gpu)}".rstrip()
     yield ""
     if not totals.launches:

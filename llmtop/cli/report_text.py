@@ -24,6 +24,7 @@ from llmtop.analysis.kernels.table import (
     roofline_view,
     stall_bars,
 )
+from llmtop.analysis.pages.damage import damage
 from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
@@ -152,6 +153,8 @@ def _wrapped(text: str, style: TextStyle, indent: str, hanging: str | None = Non
 def _head(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
     origin = trace.origin
     yield shorten(origin.path, style.width)
+    for message in damage(trace):
+        yield from _wrapped(f"damaged: {message}", style, "  ", "    ")
     tool = " ".join(part for part in (origin.kind, origin.tool_version) if part)
     yield from _wrapped(" · ".join(part for part in (tool, origin.gpu) if part), style, "  ")
     yield from _wrapped(in_range(trace), style, "  ")

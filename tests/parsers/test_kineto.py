@@ -15,6 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llmtop import ids, whats
+from llmtop.analysis.kernels.absent import no_kernels
+from llmtop.cli.report_html import report_html
+from llmtop.cli.report_md import report_md
+from llmtop.cli.report_text import TextStyle, report_text
 from llmtop.errors import FileError
 from llmtop.model import SpanTable, Trace, TrackKind
 from llmtop.parsers import kineto_json
@@ -510,3 +514,17 @@ def test_reading_tells_how_far_it_is_and_can_be_stopped(tmp_path: Path, monkeypa
 )
 def test_digits_behind_the_point_of_microseconds_however_many_are_nanoseconds(digits: bytes | None, ns: int) -> None:
     assert kineto_json._Thousandths()[digits] == ns
+
+
+def test_a_cut_file_says_so_above_all_else(tmp_path: Path) -> None:
+    path = tmp_path / "cut.json"
+    data = written(few_events())
+    path.write_bytes(data[: data.index(b"void step")])
+    trace = load(path)
+    why = "the file ends before its list of events does, and no kernel stands before that"
+    assert str(no_kernels(trace)) == f"{why} (copy it again)"
+    text = "".join(report_text(trace, TextStyle(400))).splitlines()
+    assert text[1].startswith("  damaged: the file ends before its list of events does")
+    markdown, page = "".join(report_md(trace)), "".join(report_html(trace))
+    assert markdown.index("damaged") < markdown.index("No kernels")
+    assert page.index("damaged:</strong> the file ends before") < page.index("</header>")

@@ -34,6 +34,7 @@ from llmtop.tui.screens.kernel import KernelScreen
 from tests.kernel_traces import LADDER, TIMELINE, Launch, spans
 from tests.kernel_traces import report as counted_report
 from tests.live_traces import Scene, live_trace
+from tests.parsers.kineto_files import few_events, written
 from tests.tui.report_traces import HOSTILE, report
 
 if TYPE_CHECKING:
@@ -99,6 +100,16 @@ async def test_the_header_has_each_fact_of_a_file_whole_or_not_at_all(width: int
     async with app.run_test(size=(width, 24)) as pilot:
         await settle(pilot)
         assert app.screen_text().splitlines()[0].rstrip().endswith(f".ncu-rep  {facts}")
+
+
+async def test_the_header_says_that_a_file_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "cut.json"
+    for data, is_damaged in ((written(few_events())[:-400], True), (written(few_events()), False)):
+        path.write_bytes(data)
+        app = ExploreApp([read(load(path), "cut.json")])
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            assert ("damaged: Session says what is lost" in app.screen_text().splitlines()[0]) == is_damaged
 
 
 @pytest.mark.parametrize("size", [(40, 12), (80, 24), (200, 60)])

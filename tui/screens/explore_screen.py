@@ -11,6 +11,7 @@ from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
 
+from llmtop.analysis.pages.damage import damage
 from llmtop.errors import ApartError
 from llmtop.model import Trace
 from llmtop.text import clean
@@ -253,6 +254,8 @@ class ExploreScreen(FullScreen):
         loading = self.loadings[self.active]
         if len(shown) == 1:
             items.append(Item(f" {clean(loading.path.name)} ", "value"))
+        if loading.trace is not None and damage(loading.trace):
+            items.append(Item(" damaged: Session says what is lost ", "bad"))
         room = self.size.width - sum(width_of(item.text) for item in items)
         return [*items, *(Item(text, "dim") for text in _fitting(_about(loading), room))]
 
