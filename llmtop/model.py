@@ -566,6 +566,14 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
+class IdleTime:
+    """Idle time of a GPU that has one of some causes, each with the name of the call or range, or an empty one."""
+
+    gpu: TrackId
+    labels: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """A diagnosis: what is wrong with what, how we know, and what to do next.
 
@@ -575,6 +583,7 @@ class Finding:
         next_command: What to run next; where there is none for a report, `no_command` says why.
         at_stake_ns: Time of a capture that acting on it can save at most, as far as the evidence tells: findings of a
             report are ranked by it. None where the evidence gives no such number, and live.
+        idle: Of a finding about gaps, which: of the GPU that loses most.
     """
 
     rule: str
@@ -589,6 +598,7 @@ class Finding:
     at_stake_ns: float | None = None
     parts: tuple[str, ...] = ()
     no_command: str = ""
+    idle: IdleTime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from llmtop import ids
 from llmtop.analysis.kernels.in_time import launch_stretch
-from llmtop.model import Stretch, Unknown
+from llmtop.analysis.timeline.account import idle_account
+from llmtop.analysis.timeline.idle_view import IdleView
+from llmtop.analysis.timeline.longest import longest_gaps
+from llmtop.model import IdleTime, Stretch, Unknown
 from llmtop.parsers.registry import load
+from llmtop.tui.panes.idle import IdlePane
 from llmtop.tui.panes.timeline import TimelinePane
 from llmtop.tui.screens.explore_screen import ExploreApp
 from llmtop.tui.screens.help import active_keys
 from tests.kernel_traces import LADDER, TIMELINE
+from tests.nsys_capture import MS, Capture
 from tests.tui.test_explore import read, settle
 
 IN_TIME = "t", "Its place in the timeline"
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from textual.pilot import Pilot
 
     from llmtop.analysis.timeline.explore import TimelineCursor
@@ -70,6 +78,55 @@ async def test_a_step_is_marked_at_both_ends_and_of_several_ranges_the_first_beg
         assert cursor.marks == ()
         assert cursor.t_ns - cursor.timeline.start_ns == since
         assert cursor.window == window
+
+
+async def test_an_idle_row_and_a_finding_about_it_go_to_the_longest_gap_which_says_when_it_began() -> None:
+    trace = load(TIMELINE)
+    app = ExploreApp([read(trace)])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("7")
+        await settle(pilot)
+        await pilot.press("down")
+        await settle(pilot)
+        assert "the most in one 37.7 ms, which began 93.7 ms into the capture" in app.screen_text()
+        cursor = await gone(pilot, "t")
+        assert cursor.t_ns == sum(cursor.marks) // 2
+        assert "between the marks 39.7 ms  GPU 0 stream 7 at work 0 %" in app.screen_text()
+        assert "nothing to do for 39.7 ms: own code decode 37.7 ms" in app.screen_text()
+        marks = cursor.marks
+        await gone(pilot, "escape", "5", "t")
+        assert cursor.marks == marks, "own code is the finding that is worth most"
+        await pilot.press("7")
+        await settle(pilot)
+        await pilot.press("home", "t")
+        await settle(pilot)
+        assert "[7 Idle]" in app.screen_text()
+        assert "this is the time at work, and no gap" in app.screen_text()
+
+
+def test_of_several_gpus_the_gap_is_the_one_with_most_of_it(tmp_path: Path) -> None:
+    capture = Capture()
+    for gpu, lengths in enumerate(((5, 20, 0), (5, 30, 0))):
+        at = 0
+        for length in lengths:
+            called = capture.call("cudaLaunchKernel", at * MS, at * MS + 10, tid=gpu + 1)
+            capture.kernel(at * MS + 20, at * MS + MS, called, gpu=gpu)
+            at += length + 1
+    trace = capture.trace(tmp_path)
+    first, second = idle_account(trace).gpus
+    gaps = longest_gaps(trace)
+    part = max(second.parts, key=lambda one: one.longest_ns)
+    label = (part.cause, part.name)
+    longest = gaps.of([first.gpu, second.gpu], [label])
+    assert longest == gaps.about(IdleTime(second.gpu, (label,))) == Stretch(7 * MS, 37 * MS + 20, second.gpu)
+    assert gaps.about(IdleTime(first.gpu, (label,))) == Stretch(7 * MS, 27 * MS + 20, first.gpu)
+    assert gaps.of([first.gpu, ids.gpu(7)], [("own-code", "no such range")]) is None
+    rows = IdlePane()
+    view = rows.view(trace)
+    assert isinstance(view, IdleView)
+    assert rows.when(view, trace, ("2 GPUs", *label)) == longest
+    assert rows.when(view, trace, ("GPU 0", *label)) == gaps.about(IdleTime(first.gpu, (label,)))
 
 
 async def test_what_has_no_timeline_has_no_key_for_it() -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeAlias
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
+from llmtop.analysis.timeline.longest import longest_gaps
 from llmtop.analysis.views import Column
-from llmtop.model import Finding, Trace, Unknown
+from llmtop.model import Finding, Stretch, Trace, Unknown
 from llmtop.tui.panes.base import SLOW_NS, Pane
-from llmtop.tui.panes.report import ListPane, table_of
+from llmtop.tui.panes.report import IN_TIME, ListPane, table_of
 from llmtop.tui.render.findings import draw_findings, finding_text
 
 if TYPE_CHECKING:
+    from textual.binding import BindingType
     from textual.strip import Strip
 
     from llmtop.analysis.tables import RowTable
@@ -23,6 +25,7 @@ _NO_FINDINGS = Unknown(
     "no rule found anything: either all is well, or what the rules need was not collected",
     "the Session pane lists what is missing",
 )
+_NO_GAP = Unknown("this finding is not about a gap: the timeline has no one place of it")
 _COLUMNS = (
     Column("severity", "severity", width=9),
     Column("subject", "subject", width=28, shrink=2),
@@ -46,6 +49,7 @@ class FindingsPane(ListPane[Findings]):
 
     number = 5
     title = "Findings"
+    BINDINGS: ClassVar[list[BindingType]] = [IN_TIME]
 
     def view(self, trace: Trace) -> Findings | Unknown:
         found = diagnose(trace).findings
@@ -55,6 +59,12 @@ class FindingsPane(ListPane[Findings]):
     def rows(self, view: Findings, trace: Trace) -> RowTable:
         rows = enumerate((f.severity.value, f.subject, f.message, f.rule) for f, _ in view)
         return table_of(_COLUMNS, dict(rows))
+
+    def when(self, view: Findings, trace: Trace, key: int) -> Stretch | Unknown:
+        idle = view[key].finding.idle
+        if idle is None:
+            return _NO_GAP
+        return longest_gaps(trace).about(idle) or _NO_GAP
 
     def details(self, view: Findings, key: int, width: int, look: Look) -> Paragraphs:
         return finding_text(*view[key])

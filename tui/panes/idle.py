@@ -11,10 +11,12 @@ from textual.binding import Binding, BindingType
 from llmtop.analysis.kernels.absent import not_of_kernels
 from llmtop.analysis.timeline.causes import MEANINGS
 from llmtop.analysis.timeline.idle_view import IdleOfGpu, IdleRow, IdleView, idle_view, picture
+from llmtop.analysis.timeline.longest import longest_gaps
+from llmtop.analysis.timeline.work import gpu_title, work_by_gpu
 from llmtop.analysis.views import Cell, Column
-from llmtop.model import Trace, Unknown
+from llmtop.model import Stretch, Trace, Unknown
 from llmtop.tui.panes.lines import DRAWN
-from llmtop.tui.panes.report import ListPane, table_of
+from llmtop.tui.panes.report import IN_TIME, ListPane, table_of
 from llmtop.tui.screens.causes import CausesScreen
 from llmtop.units import count, duration, percent
 
@@ -37,6 +39,7 @@ _COLUMNS = (
 )
 _OF_ONE_GPU = (replace(_COLUMNS[0], shrink=5), *_COLUMNS[1:])
 """Which GPU is the same in every row, so that anything else says more."""
+_NO_GAP = Unknown("this is the time at work, and no gap")
 _BUSY = "busy", ""
 """In the place of a cause and a name: the row of a GPU's work."""
 
@@ -48,6 +51,7 @@ class IdlePane(ListPane[IdleView]):
     title = "Idle"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "meanings", "meanings", tooltip="What each cause means"),
+        IN_TIME,
     ]
 
     def action_meanings(self) -> None:
@@ -60,6 +64,8 @@ class IdlePane(ListPane[IdleView]):
 
     def view(self, trace: Trace) -> IdleView | Unknown:
         view = idle_view(trace)
+        if view.why_not is None:
+            longest_gaps(trace)  # here, on a thread: what is said of a row asks for it
         return view.why_not or view
 
     def rows(self, view: IdleView, trace: Trace) -> RowTable:
@@ -79,7 +85,17 @@ class IdlePane(ListPane[IdleView]):
             return (_summary(gpu), "title"), (_AT_WORK, "text"), (picture(gpu, f" {look.glyphs.spark}"), DRAWN)
         row = next(one for one in gpu.rows if (one.cause, one.name) == (cause, name))
         reason = next((str(missing.why) for missing in view.unknown if missing.what == name), "")
-        return tuple(_details(row, reason))
+        return tuple(_details(row, reason, self._began_ns(view, key)))
+
+    def when(self, view: IdleView, trace: Trace, key: tuple[str, str, str]) -> Stretch | Unknown:
+        title, cause, name = key
+        gpus = [gpu for gpu in work_by_gpu(trace) if title in (gpu_title(gpu), _gpus(view)[0].title)]
+        return longest_gaps(trace).of(gpus, [(cause, name)]) or _NO_GAP
+
+    def _began_ns(self, view: IdleView, key: tuple[str, str, str]) -> int | None:
+        """When the gap with most of a row's time began, counted from the begin of the capture."""
+        gap = None if self._trace is None else self.when(view, self._trace, key)
+        return gap.start_ns - self._trace.start_ns if self._trace is not None and isinstance(gap, Stretch) else None
 
 
 def _gpus(view: IdleView) -> tuple[IdleOfGpu, ...]:
@@ -106,10 +122,11 @@ def _gaps(gaps: int) -> str:
     return "1 gap" if gaps == 1 else f"{count(gaps)} gaps"
 
 
-def _details(row: IdleRow, reason: str) -> Iterator[tuple[str, str]]:
+def _details(row: IdleRow, reason: str, began_ns: int | None) -> Iterator[tuple[str, str]]:
     yield f"{row.title}: {row.name}" if row.name else row.title, "title"
     yield MEANINGS[row.cause], "text"
-    yield f"{duration(row.ns)} in {_gaps(row.gaps)}, the most in one {duration(row.longest_ns)}", "text"
+    began = "" if began_ns is None else f", which began {duration(began_ns)} into the capture"
+    yield f"{duration(row.ns)} in {_gaps(row.gaps)}, the most in one {duration(row.longest_ns)}{began}", "text"
     if reason:
         yield reason, "warn"
     for function, samples in row.functions:

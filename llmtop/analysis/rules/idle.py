@@ -14,7 +14,7 @@ from llmtop.analysis.timeline.causes import TITLES, Cause
 from llmtop.analysis.timeline.idle_view import merged
 from llmtop.analysis.timeline.sums import NOT_TRACED
 from llmtop.analysis.timeline.work import gpu_title, gpu_titles
-from llmtop.model import Finding, Severity, TrackId
+from llmtop.model import Finding, IdleTime, Severity, TrackId
 from llmtop.units import count, duration, percent
 
 if TYPE_CHECKING:
@@ -138,12 +138,11 @@ def finding(
     `evidence` is of the GPU that loses most, `general` of none; without a `basis` nothing is at stake. Without a
     command or a reason for that, it is the one that collects what threads do, if the capture lacks any of this.
     """
-    usual = Severity.INFO if lost.is_once else stakes.severity(trace, lost.worst.ns)
     if not next_command and not no_command:
         next_command, no_command = profiling.of_threads(trace)
     return Finding(
         rule=rule,
-        severity=severity or usual,
+        severity=severity or (Severity.INFO if lost.is_once else stakes.severity(trace, lost.worst.ns)),
         subject=lost.subject,
         message=f"idle {_amounts(trace, lost)}{', in one gap' if lost.is_once else ''}: {message}",
         evidence=(
@@ -157,6 +156,7 @@ def finding(
         no_command=no_command,
         source=source,
         at_stake_ns=lost.worst.ns if basis else None,
+        idle=IdleTime(lost.worst.gpu.gpu, tuple((part.cause, part.name) for part in lost.worst.parts)),
     )
 
 

@@ -205,9 +205,9 @@ class TimelineCursor:
         self._go(code)
 
     def show_stretch(self, stretch: Stretch) -> None:
-        """Show a stretch of time with half as much on either side, the cursor at its begin: on the span that it is of.
+        """Show a stretch of time with half as much on either side, the cursor on the span that it is of.
 
-        What is no span, such as a gap, is marked at both ends, and the cursor is on the row of its track.
+        What is no span, such as a gap, is marked at both ends, with the cursor in its middle on the row of its track.
         """
         start, end = stretch.start_ns, stretch.end_ns
         code = None if stretch.track is None else self.timeline.code_of(stretch.track, start, end)
@@ -216,7 +216,7 @@ class TimelineCursor:
             self.jump(code)
         else:
             self._key = (stretch.track, 0) if stretch.track is not None else self._key
-            self._stand_at(start)
+            self._stand_at((start + end) // 2)
         half = (end - start) // 2
         around = self.window.of(start - half, end + half, self.columns)
         self.window = around if end > start else self.window.around(start, start + 1)
