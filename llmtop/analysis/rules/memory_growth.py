@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.timeline.memory import memory_pools
 from llmtop.analysis.timeline.memory_table import growth_text, owner_title
 from llmtop.model import Finding, Severity, Unknown
@@ -18,11 +19,16 @@ id = "memory-growth"
 summary = "Each step leaves more memory held than the one before."
 source = "PyTorch documentation, Understanding CUDA Memory Usage (memory that lives on from step to step)"
 
-_ACTION = (
-    "a cache that is meant to grow (the keys and values of a request) ends with its request; all else is kept by some "
-    "reference: look at what got it, for tensors that a list collects or that hold their graph (a loss without .item())"
+_GROWS = "a cache that is meant to grow (the keys and values of a request) ends with its request; all else is kept by "
+_ACTION = Words(
+    pytorch=f"{_GROWS}some reference: look at what got it, for tensors that a list collects or that hold their graph "
+    "(a loss without .item())",
+    other=f"{_GROWS}what got it: look there for what is given back nowhere, or later than it is got again",
 )
-_NO_COMMAND = "who holds a reference is in no trace: torch.cuda.memory._record_memory_history() has the stacks"
+_NO_COMMAND = Words(
+    pytorch="who holds a reference is in no trace: torch.cuda.memory._record_memory_history() has the stacks",
+    other="who holds on to memory is in no trace: look at the program where it is got",
+)
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -42,8 +48,8 @@ def _finding(trace: Trace, pool: MemoryPool, growth: Growth) -> Finding:
         subject=title,
         message=f"{pool.name} is more after each of {growth.steps} steps: {binary_bytes(growth.per_step)} a step",
         evidence=(growth_text(pool), f"at most {binary_bytes(pool.peak)}", *left),
-        action=_ACTION,
-        no_command=_NO_COMMAND,
+        action=_ACTION.of(trace),
+        no_command=_NO_COMMAND.of(trace),
         source=source,
     )
 
