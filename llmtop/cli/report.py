@@ -90,13 +90,15 @@ def _read(paths: Sequence[Path], *, is_together: bool) -> Trace:
 def _in_range(trace: Trace, wanted: str, by: str | None) -> Trace:
     """The trace of a range of time, or of the NVTX ranges of a name."""
     from llmtop.analysis.kernels.nvtx_ranges import only_range
-    from llmtop.analysis.pages.cut import moments, only_time
+    from llmtop.analysis.pages.cut import lacks_units, moments, only_time
     from llmtop.model import Unknown
 
     between = moments(wanted)
     if between is None and by is not None:
         raise UsageError("--by is of time, and --range with a name leaves kernels alone: --range START:END leaves both")
     chosen = only_range(trace, wanted) if between is None else only_time(trace, *between)
+    if isinstance(chosen, Unknown) and lacks_units(wanted):
+        raise UsageError(f"--range {wanted}: a moment needs a unit, as in 2.5s:3.1s (ns, us, ms, s)")
     if isinstance(chosen, Unknown):
         raise FileError(f"{trace.origin.path}: {chosen}")
     return chosen

@@ -262,7 +262,12 @@ def test_series_are_cut_and_stacks_of_the_whole_are_left_out() -> None:
 
 def test_a_part_that_is_no_time_or_beyond_the_end_says_how_long_the_capture_is(run: Callable[..., str]) -> None:
     assert "the capture is 345 ms long" in run(TIMELINE, "--range", "2s:3s", code=1)
-    assert "that is no time" in run(TIMELINE, "--range", "20ms:10ms", code=1)
+    reversed_ = "the end, 10.0 ms, is not after the beginning, 20.0 ms"
+    assert reversed_ in run(TIMELINE, "--range", "20ms:10ms", code=1)
+    assert "the end, 200 ms, is not after the beginning, 900 s" in run(TIMELINE, "--range", "900s:0.2s", code=1)
+    unit = "a moment needs a unit, as in 2.5s:3.1s (ns, us, ms, s)"
+    assert f"llmtop: --range 3:2: {unit}" in run(TIMELINE, "--range", "3:2", code=2)
+    assert f"llmtop: --range 1:2ms: {unit}" in run(TIMELINE, "--range", "1:2ms", code=2)
     assert "no timeline" in run(LADDER, "--range", "1ms:2ms", code=1)
     assert isinstance(only_time(load(TIMELINE), 5, 5), Unknown)
 

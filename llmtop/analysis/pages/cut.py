@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": NS_PER_S}
 _MOMENT = rf"(\d+(?:\.\d+)?|\.\d+)\s*({'|'.join(_UNITS)})"
 _BETWEEN = re.compile(rf"\s*(?:{_MOMENT})?\s*:\s*(?:{_MOMENT})?\s*")
+_NUMBER = rf"(\d+(?:\.\d+)?|\.\d+)\s*({'|'.join(_UNITS)})?"
+_NUMBERS = re.compile(rf"\s*(?:{_NUMBER})?\s*:\s*(?:{_NUMBER})?\s*")
 _OF_ALL = Unknown("stacks are of the whole capture: their moments are not known", "the report without --range has them")
 
 
@@ -38,6 +40,16 @@ def moments(text: str) -> tuple[int, int | None] | None:
         return None
     first, first_unit, last, last_unit = match.groups()
     return _ns(first, first_unit) if first else 0, _ns(last, last_unit) if last else None
+
+
+def lacks_units(text: str) -> bool:
+    """Whether a text looks like two moments of which one has no unit.
+
+    >>> lacks_units("3:2"), lacks_units("0.5:2ms"), lacks_units(":7"), lacks_units("3s:2s"), lacks_units("step:2")
+    (True, True, True, False, False)
+    """
+    match = _NUMBERS.fullmatch(text)
+    return match is not None and any(match[group] and not match[group + 1] for group in (1, 3))
 
 
 def _ns(number: str, unit: str) -> int:
@@ -57,10 +69,9 @@ def only_time(trace: Trace, since: int, until: int | None) -> Trace | Unknown:
     if not trace.spans:
         return Unknown("it has no timeline", "--range takes the name of an NVTX range of such a report")
     length = trace.end_ns - trace.start_ns
+    if since >= (length if until is None else min(until, length)):
+        return _no_time(since, until, length)
     until = length if until is None else min(until, length)
-    if since >= until:
-        lasts = f"from {duration(since)} on there is nothing of it" if since >= length else "that is no time"
-        return Unknown(f"{lasts}: the capture is {duration(length)} long", "--range START:END, as in 10ms:20ms")
     start, end = trace.start_ns + since, trace.start_ns + until
     rows = {kind: _rows(spans, start, end) for kind, spans in trace.spans.items()}
     works = ((trace.spans[kind], rows[kind]) for kind in GPU_WORK if kind in rows)
@@ -83,6 +94,13 @@ def only_time(trace: Trace, since: int, until: int | None) -> Trace | Unknown:
         stacks=(),
         missing=(*trace.missing, *([Missing(whats.STACKS, _OF_ALL)] if trace.stacks else [])),
     )
+
+
+def _no_time(since: int, until: int | None, length: int) -> Unknown:
+    why = f"from {duration(since)} on there is nothing of it"
+    if until is not None and until <= since:
+        why = f"the end, {duration(until)}, is not after the beginning, {duration(since)}"
+    return Unknown(f"{why}: the capture is {duration(length)} long", "--range START:END, as in 10ms:20ms")
 
 
 def _rows(spans: SpanTable, start: int, end: int) -> array[int]:
