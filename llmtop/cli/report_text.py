@@ -434,7 +434,8 @@ def _idle_share(gpu: IdleOfGpu) -> str:
 
 
 def _findings(trace: Trace, style: TextStyle) -> Iterator[str]:
-    findings = diagnose(trace).findings
+    diagnosed = diagnose(trace)
+    findings = diagnosed.findings
     yield from _heading("Findings", style)
     if any(finding.next_command for finding in findings):
         yield from _wrapped(profiling.where_to_run(trace), style, "  ", "    ")
@@ -450,6 +451,8 @@ def _findings(trace: Trace, style: TextStyle) -> Iterator[str]:
             yield f"    $ {finding.next_command}"
         elif finding.no_command:
             yield from _wrapped(f"no command: {finding.no_command}", style, "    ", "      ")
+    for one in diagnosed.unjudged:
+        yield from _wrapped(f"no verdict of {one.rule}: {one.why}", style, "  ", "    ")
 
 
 def _missing(trace: Trace, style: TextStyle) -> Iterator[str]:

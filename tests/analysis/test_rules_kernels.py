@@ -38,6 +38,7 @@ from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.kernel_causes import PARTICULAR
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.rules.report_rules import RULES
+from llmtop.cli.report_text import TextStyle, report_text
 from llmtop.model import Finding, Instances, KernelTable, Origin, RuleResult, Severity, Trace, Value
 from llmtop.parsers.registry import load
 from tests.kernel_traces import (
@@ -786,6 +787,30 @@ def test_most_kernels_shorter_than_a_launch_are_told_once() -> None:
 )
 def test_an_older_attention_kernel_is_named_where_the_gpu_has_a_newer_one(name: str, gpu: str, found: bool) -> None:
     assert bool(diagnose(timeline(name, gpu=gpu), [attention_variant]).findings) is found
+
+
+FLASH_2 = "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>(P)"
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT", "nvjet_hsh_192x192_64x3_1x2_h_bz_TNT", "sm90_xmma_gemm_bf16"],
+)
+def test_kernels_that_run_on_no_other_gpu_tell_which_it_is_where_it_has_no_name(other: str) -> None:
+    diagnosed = diagnose(timeline(FLASH_2, other, gpu=""), [attention_variant])
+    (finding,) = diagnosed.findings
+    assert "the capture names no GPU: Hopper by kernels that run on no other" in finding.evidence
+    assert diagnosed.unjudged == ()
+
+
+@pytest.mark.parametrize(("name", "lacks"), [(FLASH_2, True), (MUL, False)])
+def test_where_nothing_tells_the_gpu_the_rule_says_that_it_lacks_it(name: str, lacks: bool) -> None:
+    trace = timeline(name, "sm80_xmma_gemm_bf16bf16_bf16f32", gpu="")
+    diagnosed = diagnose(trace, [attention_variant])
+    assert diagnosed.findings == ()
+    assert bool(diagnosed.unjudged) is lacks
+    said = "no verdict of attention-variant: the capture names no GPU"
+    assert (said in "".join(report_text(trace, TextStyle(200)))) is lacks
 
 
 def test_uncoalesced_without_sector_counts_is_weighed_by_the_bytes_alone() -> None:

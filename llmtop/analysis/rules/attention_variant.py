@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from llmtop.analysis.gpus.models import GpuModel, find_gpu
+from llmtop.analysis.kernels.architecture import architecture
 from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.programs import Words
+from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, findings, heavy
-from llmtop.model import Finding, Trace
+from llmtop.model import Finding, Trace, Unknown
 
 id = "attention-variant"
 summary = "The attention kernel is one that a newer variant outruns on this GPU."
@@ -61,20 +62,43 @@ _VARIANTS = (
 )
 
 
-def check(trace: Trace) -> Iterator[Finding]:
+_NO_GPU = Unknown(
+    "the capture names no GPU, and no kernel in it is of one architecture alone: whether a newer attention kernel runs "
+    "on it is not known",
+    "nvidia-smi -L on the machine that it is of",
+)
+
+
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """Kernels of attention that take a twentieth of the time, by their names and the GPU's."""
-    claims = [claim for judged in heavy(trace, _NOTABLE_SHARE, counted=False) if (claim := judge(judged)) is not None]
+    of_weight = list(heavy(trace, _NOTABLE_SHARE, counted=False))
+    claims = [claim for judged in of_weight if (claim := judge(judged)) is not None]
     yield from findings(id, source, claims, "attention in an older variant")
+    if not trace.origin.gpu and not architecture(trace) and any(map(_variants, of_weight)):
+        yield Unjudged(id, _NO_GPU)
+
+
+def _variants(judged: JudgedKernel) -> list[_Variant]:
+    """Those that an attention kernel is of, by its name."""
+    if judged.kind.family is not KernelFamily.ATTENTION:
+        return []
+    name = judged.kernels.table.name(judged.launch)
+    return [variant for variant in _VARIANTS if variant.pattern.search(name)]
+
+
+def _told(trace: Trace) -> tuple[str, ...]:
+    """How the GPU is known, where the capture does not name it."""
+    if trace.origin.gpu:
+        return ()
+    return (f"the capture names no GPU: {architecture(trace)} by kernels that run on no other",)
 
 
 def judge(judged: JudgedKernel) -> Claim | None:
     """What the newer variant saves; None where there is none, or the GPU is not known."""
-    gpu, name = find_gpu(judged.kernels.gpu), judged.kernels.table.name(judged.launch)
-    if judged.kind.family is not KernelFamily.ATTENTION or not isinstance(gpu, GpuModel):
-        return None
-    for variant in _VARIANTS:
-        if gpu.architecture in variant.architectures and variant.pattern.search(name):
+    for variant in _variants(judged):
+        if architecture(judged.trace) in variant.architectures:
             saved_ns = variant.saved * judged.row.total_ns
             action = variant.action.of(judged.trace)
-            return Claim(judged, variant.what, action, saved_ns, variant.basis, sections=("ComputeWorkloadAnalysis",))
+            told = _told(judged.trace)
+            return Claim(judged, variant.what, action, saved_ns, variant.basis, told, ("ComputeWorkloadAnalysis",))
     return None
