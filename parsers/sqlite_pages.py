@@ -108,7 +108,7 @@ def integer_columns(path: Path, root: int, width: int, wanted: Sequence[int]) ->
         if page < 512:
             raise UnfitError("no size of a page")
         file = _File(raw, page, page - head[20], path.stat().st_size // page)
-        leaves, step = file.leaves(root), max(1, _BATCH_BYTES // page)
+        leaves, step = file.leaves(root), _BATCH_BYTES // page
         for first in range(0, len(leaves), step):
             yield _decoded(file, file.read(leaves[first : first + step]), width, wanted)
 

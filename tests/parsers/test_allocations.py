@@ -93,6 +93,11 @@ def test_pytorchs_memory_is_held_and_asked_for_by_threads(tmp_path: Path) -> Non
     ]
 
 
+def test_totals_below_nothing_are_not_known(tmp_path: Path) -> None:
+    trace = read(tmp_path, memory(1015, 512, 0x10, 0), memory(1020, 512, 0x20, -1), memory(1030, 512, 0x30, 1024))
+    assert list(trace.series[ids.gpu(0), "torch.allocated"]) == [(15_000, 0.0), (20_000, None), (30_000, 1024.0)]
+
+
 def test_events_without_addresses_are_series_alone(tmp_path: Path) -> None:
     event = memory(1015, 512, 0x10, 512)
     del event["args"]["Addr"]

@@ -294,6 +294,16 @@ def test_no_digit_of_a_time_is_lost(tmp_path: Path) -> None:
     assert list(table.end_ns) == [1003, 3503, 4004]
 
 
+@pytest.mark.parametrize(
+    ("at_ns", "is_told"),
+    [(10**18, False), (10**18 + 1, True), (4 * 10**18 - 1, True), (4 * 10**18, False)],
+)
+def test_a_trace_on_the_clock_on_the_wall_tells_when_it_began(tmp_path: Path, at_ns: int, is_told: bool) -> None:
+    first_ns = 1_000_000
+    trace = opened(tmp_path, written(few_events(), baseTimeNanoseconds=at_ns - first_ns))
+    assert trace.origin.utc_ns == (at_ns if is_told else None)
+
+
 def test_whole_microseconds_are_said_to_be_no_finer(tmp_path: Path) -> None:
     trace = opened(tmp_path, written(few_events()))
     assert trace.origin.facts["times"] == "whole microseconds"

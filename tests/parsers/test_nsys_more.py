@@ -76,6 +76,16 @@ def test_waits_are_on_their_stream_or_on_the_process_that_has_it(path: Path, sch
     assert trace.tracks[ids.gpu_process(ids.gpu(0), PID)].parent == ids.gpu(0)
 
 
+def test_waits_are_named_by_their_numbers(path: Path) -> None:
+    """ENUM_CUPTI_SYNC_TYPE; what a newer nsys may add is a wait too."""
+    rows = [(100 * kind, 100 * kind + 50, 0, 1, 7, kind, PROCESS, kind, 1) for kind in range(6)]
+    add_table(path, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", OLD_SYNC, *rows)
+    assert [name for name, *_ in told(read(path).spans["sync"])] == [
+        *("wait", "wait for an event", "stream waits for an event", "wait for a stream", "wait for a context"),
+        "wait",
+    ]
+
+
 def test_calls_of_libraries_are_regions_with_the_bytes_that_they_moved(path: Path) -> None:
     add_table(
         path,
@@ -115,6 +125,17 @@ def test_page_faults_of_unified_memory(path: Path) -> None:
     ]
 
 
+def test_faults_of_gpus_are_named_by_the_kind_of_access(path: Path) -> None:
+    """ENUM_CUDA_UNIF_MEM_ACCESS_TYPE."""
+    rows = [(100 * kind, 100 * kind + 50, PROCESS, 0, 4096, 3, kind) for kind in range(6)]
+    columns = "start end globalPid deviceId address numberOfPageFaults faultAccessType"
+    add_table(path, "CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns, *rows)
+    kinds = ("unknown access", "read", "write", "atomic", "prefetch", "unknown access")
+    assert [name for name, *_ in told(read(path).spans["page-fault"])] == [
+        f"GPU page faults ({kind})" for kind in kinds
+    ]
+
+
 OLD_MEMORY = (
     "start globalPid deviceId contextId address pc bytes memKind memoryOperationType name:TEXT correlationId "
     "localMemoryPoolAddress localMemoryPoolReleaseThreshold localMemoryPoolSize localMemoryPoolUtilizedSize"
@@ -131,6 +152,15 @@ def test_memory_is_of_the_gpu_that_it_is_on(path: Path) -> None:
     memory(path, (10, 1, 100, 2, 0), (30, 1, 100, 2, 1), gpu=1)
     trace = read(path)
     assert told(trace.spans["allocation"]) == [("device memory", ids.gpu_process(ids.gpu(1), PID), 10, 30)]
+
+
+def test_memory_is_named_by_its_kind(path: Path) -> None:
+    """ENUM_CUDA_MEM_KIND; 7 is its "unknown"."""
+    memory(path, *((100 * kind + what, kind + 1, 8, kind, what) for kind in range(8) for what in (0, 1)))
+    assert [name for name, *_ in told(read(path).spans["allocation"])] == [
+        *("pageable memory", "pinned memory", "device memory", "array", "managed memory", "static device memory"),
+        *("static managed memory", "memory"),
+    ]
 
 
 def test_memory_is_held_from_its_allocation_to_its_release(path: Path) -> None:

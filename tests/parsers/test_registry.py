@@ -155,6 +155,10 @@ def test_an_unfinished_capture_is_told_by_what_stands_in_its_head(tmp_path: Path
     path = tmp_path / "report.qdstrm"
     path.write_bytes(b"U3w\0\0NVIDIA Nsight Systems Stream\0" + bytes(100))
     assert "an unfinished Nsight Systems capture" in refusal(path)
+    path.write_bytes(b"NVIDIA Nsight Systems Stream".rjust(64, b"\1"))
+    assert "an unfinished Nsight Systems capture" in refusal(path)
+    path.write_bytes(b"NVIDIA Nsight Systems Stream".rjust(65, b"\1"))
+    assert "is of no format that llmtop knows" in refusal(path), "the text of something else"
 
 
 def test_a_packed_file_that_is_no_report_is_refused_before_it_is_unpacked(
