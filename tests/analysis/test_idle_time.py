@@ -6,6 +6,7 @@ import gzip
 import json
 import sqlite3
 from array import array
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import accumulate, pairwise
@@ -34,7 +35,7 @@ from llmtop.analysis.timeline.work import GpuWork, busy_over_time, gpus_at_work
 from llmtop.model import Origin, Trace, What
 from llmtop.parsers.registry import load
 from tests.kernel_traces import SAMPLES
-from tests.nsys_capture import BLOCKED, DTOH, MS, PAGEABLE, TID, US, Capture
+from tests.nsys_capture import BLOCKED, DEVICE, DTOD, DTOH, HTOD, MS, PAGEABLE, PINNED, TID, US, Capture
 
 EXPORTS = sorted((SAMPLES / "public").glob("*.sqlite"))
 
@@ -317,6 +318,65 @@ def test_before_its_first_work_a_gpu_waits_for_what_the_launching_thread_is_at(
         ("allocation", "cudaHostAlloc"): MS,
         ("no-work", BEFORE): 4 * MS,
     }
+
+
+def copying(capture: Capture, kind: int, host: int, lasts: int) -> None:
+    """Ten kernels 10 ms apart, before each a copy whose call lasts so long."""
+    for i in range(1, 11):
+        now = i * 10 * MS
+        call = capture.call("cudaMemcpyAsync", now - lasts - 10 * US, now - 10 * US)
+        capture.copy(now - 12 * US, now - 11 * US, call, kind, host=host)
+        capture.kernel(now, now + MS, capture.call("cudaLaunchKernel", now - 8 * US, now - 4 * US))
+
+
+@pytest.mark.parametrize(
+    ("kind", "host", "cause", "name", "says"),
+    [
+        (HTOD, PAGEABLE, "copy", "cudaMemcpyAsync (pageable)", "waits for copies of pageable memory"),
+        (HTOD, PINNED, "copy", "cudaMemcpyAsync", "waits for copies"),
+        (DTOD, DEVICE, "slow-launch", "cudaMemcpyAsync (within GPUs)", ""),
+    ],
+)
+def test_only_copies_of_pageable_memory_are_said_to_be(
+    capture: Capture, tmp_path: Path, kind: int, host: int, cause: str, name: str, says: str
+) -> None:
+    capture.kernel(0, MS, capture.call("cudaLaunchKernel", -20, -10))
+    copying(capture, kind, host, 5 * MS)
+    trace = capture.trace(tmp_path)
+    assert told(trace)[cause, name] == 10 * (5 * MS - US)
+    said = [one.message for one in diagnose(trace).findings if one.rule == "blocking-copies"]
+    assert [one.endswith(says) for one in said] == [True] * bool(says)
+
+
+EAGER = "AMD-AGI__TraceLens__eager_trace.json.gz"
+
+
+def test_idle_time_in_copies_of_a_public_trace_is_told_by_what_they_copy() -> None:
+    if not (path := SAMPLES / "public" / EAGER).exists():
+        pytest.skip("needs ../shared/samples/public: captures of others, which are not shipped")
+    with gzip.open(path) as file:
+        events = [one for one in json.load(file)["traceEvents"] if one.get("ph") == "X"]
+    works = [one for one in events if one["cat"] in {"kernel", "gpu_memcpy", "gpu_memset"}]
+    busy: list[list[float]] = []
+    for start, end in sorted((one["ts"], one["ts"] + one["dur"]) for one in works):
+        if busy and start <= busy[-1][1]:
+            busy[-1][1] = max(busy[-1][1], end)
+        else:
+            busy.append([start, end])
+    copied = {one["args"]["correlation"]: one["name"] for one in works if one["cat"] == "gpu_memcpy"}
+    idle: Counter[str] = Counter()
+    for one in events:
+        if one["cat"] == "cuda_runtime" and "Memcpy" in one["name"]:
+            start, end = one["ts"], one["ts"] + one["dur"]
+            idle[copied[one["args"]["correlation"]]] += end - start
+            idle[copied[one["args"]["correlation"]]] -= sum(max(0, min(end, b) - max(start, a)) for a, b in busy)
+    found = told(load(path))
+    assert {key: ns / 1000 for key, ns in found.items() if "Memcpy" in key[1]} == {
+        ("launch", "cudaMemcpyAsync (within GPUs)"): pytest.approx(idle["Memcpy DtoD (Device -> Device)"], abs=1),
+        ("copy", "cudaMemcpyAsync"): pytest.approx(idle["Memcpy HtoD (Pinned -> Device)"], abs=1),
+        ("copy", "cudaMemcpyAsync (pageable)"): pytest.approx(idle["Memcpy HtoD (Pageable -> Device)"], abs=1),
+    }
+    assert [one for one in diagnose(load(path)).findings if one.rule == "blocking-copies"] == []
 
 
 AMD = "AMD-AGI__TraceLens__vllm_prefilldecode_piecewise_graph_execution.json.gz"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules import idle
+from llmtop.analysis.timeline.account import idle_account
 from llmtop.analysis.timeline.causes import Cause
+from llmtop.analysis.timeline.host import PAGEABLE
 from llmtop.units import count, quantity
 
 if TYPE_CHECKING:
+    from llmtop.analysis.timeline.account import IdlePart
     from llmtop.model import Finding, Trace, TrackId
 
 id = "blocking-copies"
@@ -33,20 +36,40 @@ _PINNED = "copy on a stream of its own (cudaMemcpyAsync) and launch on; wait for
 
 
 def check(trace: Trace) -> Iterator[Finding]:
-    """One finding, with the copies of the capture by kind."""
-    lost = idle.stake(trace, lambda part: idle.culprit(part) is Cause.COPY)
-    if lost is not None:
-        copies = _copies(trace, lost.worst.gpu.gpu)
-        is_pageable = any("pageable" in kind for kind, _, _ in copies)
-        yield idle.finding(
-            trace,
-            lost,
-            rule=id,
-            message=f"the launching thread waits for copies{' of pageable memory' if is_pageable else ''}",
-            evidence=(f"{count(calls)} x {kind}, {quantity(size, 'bytes')} (nsys)" for kind, calls, size in copies),
-            action=_PAGEABLE.of(trace) if is_pageable else _PINNED,
-            source=source,
-        )
+    """Of copies of pageable memory, and of all others: what helps differs."""
+    pageable = _pageable(trace)
+    for is_pageable, action in ((True, _PAGEABLE.of(trace)), (False, _PINNED)):
+        lost = idle.stake(trace, pageable if is_pageable else lambda part: _is_lost(part) and not pageable(part))
+        if lost is not None:
+            copies = _copies(trace, lost.worst.gpu.gpu)
+            yield idle.finding(
+                trace,
+                lost,
+                rule=id,
+                message=f"the launching thread waits for copies{' of pageable memory' if is_pageable else ''}",
+                evidence=(
+                    f"{count(calls)} x {kind}, {quantity(size, 'bytes')} (nsys)"
+                    for kind, calls, size in copies
+                    if (PAGEABLE in kind) == is_pageable
+                ),
+                action=action,
+                source=source,
+            )
+
+
+def _is_lost(part: IdlePart) -> bool:
+    return idle.culprit(part) is Cause.COPY
+
+
+def _pageable(trace: Trace) -> Callable[[IdlePart], bool]:
+    """Whether a part is lost to copies of pageable memory; of launches after copies, where most of those are such."""
+    copying: Counter[bool] = Counter()
+    for gpu in idle_account(trace).gpus:
+        for part in gpu.parts:
+            if part.cause is Cause.COPY:
+                copying[PAGEABLE in part.name] += part.ns
+    mostly = copying[True] > copying[False]
+    return lambda part: _is_lost(part) and (PAGEABLE in part.name if part.cause is Cause.COPY else mostly)
 
 
 def _copies(trace: Trace, gpu: TrackId) -> list[tuple[str, int, float]]:

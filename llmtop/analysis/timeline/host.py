@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -150,7 +151,7 @@ def host_threads(trace: Trace, outside: Label) -> dict[str, HostThread]:
     `outside` is what to call time of which nothing was recorded.
     """
     gpus = gpu_by_join(trace)
-    launches, calls = _layers(trace, "launch", _launch, gpus), _layers(trace, "call", _call, gpus)
+    launches, calls = _layers(trace, "launch", _launch, gpus), _layers(trace, "call", _call, gpus, _copies(trace))
     overhead, os_calls = _layers(trace, "overhead", _overhead), _layers(trace, "os", _os_call)
     off_cpu, code = _layers(trace, "off-cpu", _off_cpu), [_layers(trace, kind, of) for kind, of in _CODE.items()]
     samples, untraced = _layers(trace, "sample", _sample), _untraced_graphs(trace)
@@ -196,20 +197,48 @@ _EMPTY = Layer((), (), ())
 
 
 def _layers(
-    trace: Trace, kind: str, label_of: Callable[[str], Label], gpus: Mapping[int, str] = MappingProxyType({})
+    trace: Trace,
+    kind: str,
+    label_of: Callable[[str], Label],
+    gpus: Mapping[int, str] = MappingProxyType({}),
+    copies: Mapping[int, str] = MappingProxyType({}),
 ) -> dict[str, Layer]:
-    """The spans of a kind by track; calls whose work is in `gpus` are told apart by GPU."""
+    """The spans of a kind by track; calls whose work is in `gpus` or `copies` are told apart by GPU, or by copy."""
     spans = trace.spans.get(kind)
     if spans is None:
         return {}
     by_name = [label_of(name) for name in spans.names]
     labels = list(map(by_name.__getitem__, spans.name_id))
+    if copies:
+        labels = [_copying(label, copies.get(join)) for label, join in zip(labels, spans.correlation, strict=True)]
     if gpus:
         labels = [_at(label, gpus.get(join)) for label, join in zip(labels, spans.correlation, strict=True)]
     if len(spans.tracks) == 1:
         return {spans.tracks[0]: Layer(spans.start_ns, spans.end_ns, labels)}
     layer = Layer(spans.start_ns, spans.end_ns, labels)
     return {track: _only(layer, [i == own for i in spans.track_id]) for own, track in enumerate(spans.tracks)}
+
+
+def _copies(trace: Trace) -> Mapping[int, str]:
+    """The kind of each copy by its join key, of those whose calls differ from others: pageable, and within GPUs."""
+    spans = trace.spans.get("memcpy")
+    if spans is None:
+        return {}
+    kinds = [PAGEABLE if PAGEABLE in name else WITHIN if _ON_GPUS.search(name) else "" for name in spans.names]
+    return {join: kinds[i] for join, i in zip(spans.correlation, spans.name_id, strict=True) if join >= 0 and kinds[i]}
+
+
+PAGEABLE, WITHIN = "(pageable)", "(within GPUs)"
+"""What the name of a call that copies ends with."""
+_ON_GPUS = re.compile(r"\b[DPA]to[DPA]\b")
+
+
+@lru_cache(maxsize=1024)
+def _copying(label: Label, kind: str | None) -> Label:
+    """The label of a call that makes such a copy; one between memories of GPUs returns at once, as a launch does."""
+    if kind is None or label[0] is not Cause.COPY:
+        return label
+    return Cause.LAUNCH if kind == WITHIN else Cause.COPY, f"{label[1]} {kind}"
 
 
 @lru_cache(maxsize=1024)
