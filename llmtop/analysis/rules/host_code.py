@@ -10,10 +10,12 @@ from llmtop import whats
 from llmtop.analysis.rules import idle
 from llmtop.analysis.rules.recurrence import Recurrence, recurrence
 from llmtop.analysis.timeline.causes import Cause
+from llmtop.analysis.timeline.holders import idle_holder
 from llmtop.units import duration, percent
 
 if TYPE_CHECKING:
     from llmtop.analysis.timeline.account import IdlePart
+    from llmtop.analysis.timeline.holders import IdleHolder
     from llmtop.model import Finding, Trace
 
 id = "host-code"
@@ -34,16 +36,37 @@ def check(trace: Trace) -> Iterator[Finding]:
         where = f", {amount} of it in the range {largest.name}" if largest.name else ""
         sampled = tuple(_functions(lost.worst.details))
         again = recurrence(trace, lost.worst.gpu.gpu, largest.name) if largest.name else None
+        holder = idle_holder(trace, lost.worst.gpu.gpu)
         yield idle.finding(
             trace,
             lost,
             rule=id,
             message=f"the launching thread runs its own code{where}",
             general=_untraced(trace),
-            evidence=(*([str(again)] if again else ()), *sampled, *_run_dry(lost.worst), *_compiled(lost.worst)),
-            action=_action(lost.worst, again),
+            evidence=(
+                *(str(one) for one in (holder, again) if one),
+                *sampled,
+                *_run_dry(lost.worst),
+                *_compiled(lost.worst),
+            ),
+            action=_loading(holder, largest) or _action(lost.worst, again),
             no_command="CPU samples in this capture tell where the thread stood" if sampled else "",
         )
+
+
+_LOADERS = {
+    "_SingleProcessDataLoaderIter": "let other processes load batches: DataLoader(num_workers=N) with N above 0, "
+    "pin_memory=True and persistent_workers=True; with num_workers=0 the launching thread makes each batch itself",
+    "_MultiProcessingDataLoaderIter": "the processes that load batches are late: raise the DataLoader's num_workers "
+    "and prefetch_factor, or make its dataset and collate_fn faster",
+}
+"""By what PyTorch calls the iterator that loads batches."""
+
+
+def _loading(holder: IdleHolder | None, largest: IdlePart) -> str:
+    """What to do where the thread loads batches."""
+    names = f"{holder.name if holder else ''} {largest.name}"
+    return next((action for loader, action in _LOADERS.items() if loader in names), "")
 
 
 def _functions(parts: tuple[IdlePart, ...]) -> Iterator[str]:
