@@ -30,8 +30,10 @@ _LONGEST_NUMBER = 11
 _DOUBLE = struct.Struct("<Bd")
 _FLOAT64 = pb.Value.DESCRIPTOR.fields_by_name["float64"].number << 3 | 1
 """What stands before a double in a `Value`: the field's number, and wire type 1 (64 bits)."""
-_SEVERITY_BY_TYPE = {1: "ok", 2: "warning", 3: "error", 4: "optimization"}
-_SPEEDUP_BY_TYPE = {1: "local", 2: "global"}
+_SEVERITY_BY_TYPE = {2: "warning", 3: "error", 4: "optimization"}
+"""Of messages of rules; all others are "ok"."""
+_OF_ALL = 2
+"""The type of a speedup of the whole program; others are of the kernel alone."""
 _LINK = re.compile(r"@(?:url|section|sass|source):([^@]*)@")
 
 
@@ -205,7 +207,7 @@ def _rule(rule: pb.Rule) -> RuleResult:
             for message in spoken
         ),
         speedups=tuple(
-            (_SPEEDUP_BY_TYPE.get(item.speedup.type, "local"), item.speedup.percent)
+            ("global" if item.speedup.type == _OF_ALL else "local", item.speedup.percent)
             for item in items
             if item.HasField("speedup") and math.isfinite(item.speedup.percent)
         ),

@@ -31,6 +31,7 @@ from llmtop.parsers.ncu_rep.ncu_rep_pb2 import (
     RuleItem,
     RuleMessage,
     Session,
+    Speedup,
     System,
     Value,
     Version,
@@ -241,6 +242,16 @@ def test_rules_without_a_result_are_left_out(folder: Path) -> None:
     assert result.messages == (("optimization", "see Occupancy"), ("ok", "fine"))
     assert result.titled == (("optimization", "Wait Stalls: see Occupancy"), ("ok", "x: fine"))
     assert result.advised == "CPIStall (Wait Stalls)", "of what it advises"
+
+
+def test_messages_and_speedups_of_rules_are_of_their_types(folder: Path) -> None:
+    items = [RuleItem(message=RuleMessage(text=b"said", type=kind)) for kind in range(6)]
+    items += [RuleItem(speedup=Speedup(type=kind, percent=10.0 * kind)) for kind in range(4)]
+    items.append(RuleItem(speedup=Speedup(type=1, percent=math.nan)))
+    (result,) = details(opened(folder, kernel(rules=[Rule(id=b"All", body=RuleBody(items=items))]))).rules(0)
+    severities = [severity for severity, _ in result.messages]
+    assert severities == ["ok", "ok", "warning", "error", "optimization", "ok"]
+    assert result.speedups == (("local", 0.0), ("local", 10.0), ("global", 20.0), ("local", 30.0))
 
 
 @pytest.mark.parametrize(
