@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from llmtop.analysis.pages.breakdown import Breakdown, By, Difference, Spread, TimePart, breakdown, shares_of
+from llmtop.analysis.pages.breakdown import By, Difference, Spread, TimePart, breakdown, shares_of
 from llmtop.analysis.pages.breakdown_table import breakdown_table, spread_of, spread_text, why_slow
 from llmtop.analysis.pages.ranks import rank_lines
 from llmtop.analysis.tables import RowTable, csv_line
@@ -188,15 +189,16 @@ def report_by_csv(trace: Trace, by: Table, *, each_range: bool = False) -> Itera
     found = breakdown(trace, by, each=each_range)
     if isinstance(found, Unknown):
         raise FileError(f"{trace.origin.path}: {found}")
-    return _csv(found)
+    return _csv([replace(part, start_ns=part.start_ns - trace.start_ns) for part in found.parts])
 
 
-def _csv(view: Breakdown) -> Iterator[str]:
-    shares = list(dict.fromkeys(share for part in view.parts for share in shares_of(part.account)))
+def _csv(parts: Sequence[TimePart]) -> Iterator[str]:
+    """Beginnings count from that of the capture, as `--range` does: no other column tells when it began."""
+    shares = list(dict.fromkeys(share for part in parts for share in shares_of(part.account)))
     shares.sort(key=lambda share: (share[0] == "idle", share[1]))
     titles = [f"{what}_{of}_ns" for what, of in shares]
-    yield csv_line(("number", *(_plain(view.parts[0]) if view.parts else ()), *_COUNTED, *titles, "missing"))
-    for number, part in enumerate(view.parts, 1):
+    yield csv_line(("number", *(_plain(parts[0]) if parts else ()), *_COUNTED, *titles, "missing"))
+    for number, part in enumerate(parts, 1):
         counts = part.account.kernels, part.account.launches, part.account.copied
         own = shares_of(part.account)
         phase = "" if part.phase is None or isinstance(part.phase, Unknown) else str(part.phase)

@@ -19,7 +19,7 @@ _COLUMNS = (
     "name", "demangled", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "calls", "duration_ns",
     "time_share", "bound", "intensity_flop_per_byte", "flops_per_s", "bytes_per_s", "precision", "roof_fraction",
     "occupancy_percent", "registers_per_thread", "waves", "top_stall", "top_stall_share", "missing",
-    "title", "family", "launch_latency_ns", "queue_ns",
+    "title", "family", "launch_latency_ns", "queue_ns", "mean_ns", "min_ns", "max_ns", "shared_memory_bytes",
 )  # fmt: skip
 
 _NO_LAUNCH = (Unknown("a report of kernels has no launches"),) * 2
@@ -33,7 +33,14 @@ def report_csv(trace: Trace) -> Iterator[str]:
     yield csv_line(_COLUMNS)
     kernels = kernels_of(trace)
     for entry in entries(trace):
-        yield csv_line((*_cells(entry), *map(_known, kernels.launched(entry.row) or _NO_LAUNCH)))
+        launched = map(_known, kernels.launched(entry.row) or _NO_LAUNCH)
+        yield csv_line((*_cells(entry), *launched, *_times(entry), _known(entry.facts.shared_memory)))
+
+
+def _times(entry: Entry) -> Iterator[object]:
+    """Of one launch: the mean, the shortest, the longest."""
+    row = entry.row
+    yield from (ns if ns == ns else "" for ns in (row.mean_ns, row.min_ns, row.max_ns))
 
 
 def _functions(trace: Trace) -> Iterator[str]:
@@ -60,10 +67,18 @@ def _cells(entry: Entry) -> tuple[object, ...]:
         _known(facts.registers),
         _known(facts.waves),
         *stall,
-        "; ".join(f"{missing.what}: {missing.why}" for missing in entry.missing),
+        _reasons(entry),
         entry.short,
         str(entry.family),
     )
+
+
+def _reasons(entry: Entry) -> str:
+    """What is not known, each reason once."""
+    by_reason: dict[str, list[str]] = {}
+    for missing in entry.missing:
+        by_reason.setdefault(str(missing.why), []).append(str(missing.what))
+    return "; ".join(f"{', '.join(what)}: {why}" for why, what in by_reason.items())
 
 
 def _point(point: RooflinePoint | Unknown) -> tuple[object, ...]:

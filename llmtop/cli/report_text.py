@@ -14,7 +14,7 @@ from llmtop.analysis.kernels.communication import communication, described
 from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
 from llmtop.analysis.kernels.lacking import lacking, typed
 from llmtop.analysis.kernels.names import shorten_kernel
-from llmtop.analysis.kernels.nvtx_ranges import in_range, range_shares
+from llmtop.analysis.kernels.nvtx_ranges import in_range, of_no_range, range_shares
 from llmtop.analysis.kernels.stalls import REASONS, StallBar, costliest
 from llmtop.analysis.kernels.table import (
     Grouping,
@@ -158,6 +158,7 @@ def _head(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
     tool = " ".join(part for part in (origin.kind, origin.tool_version) if part)
     yield from _wrapped(" · ".join(part for part in (tool, origin.gpu) if part), style, "  ")
     yield from _wrapped(in_range(trace), style, "  ")
+    yield from _wrapped(of_no_range(trace), style, "  ", "    ")
     if totals.launches:
         launches = f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}"
         yield from _wrapped(", ".join(part for part in (launches, kernel_time(trace)) if part), style, "  ", "    ")

@@ -170,6 +170,16 @@ def test_a_timeline_has_sums_and_gaps_in_json(run: Run) -> None:
     assert remedies.pop().startswith("profile it with ncu: ")
 
 
+def test_csv_has_the_times_of_launches_and_each_reason_once(run: Run) -> None:
+    for row in csv.DictReader(io.StringIO(run(TIMELINE, "--format", "csv"))):
+        shortest, mean, longest = (float(row[name]) for name in ("min_ns", "mean_ns", "max_ns"))
+        assert shortest <= mean <= longest
+        assert mean * int(row["calls"]) == pytest.approx(float(row["duration_ns"]))
+        assert int(row["shared_memory_bytes"]) >= 0
+        assert row["missing"].count("a timeline has no counters") == 1
+        assert row["missing"].startswith("bound, occupancy, ")
+
+
 def test_csv_has_one_row_a_kernel_and_empty_cells_for_the_unknown(run: Run) -> None:
     rows = list(csv.DictReader(io.StringIO(run(LADDER, "--format", "csv"))))
     assert [row["name"] for row in rows] == [

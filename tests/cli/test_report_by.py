@@ -101,6 +101,14 @@ def test_the_table_of_csv_has_a_column_for_each_family_and_cause(run: Callable[.
         assert (row["phase"], row["missing"]) == (row["name"], "")
 
 
+def test_beginnings_in_csv_count_from_that_of_the_capture(run: Callable[..., str]) -> None:
+    rows = csv.DictReader(io.StringIO(run(TIMELINE, "--by", "step", "--format", "csv")))
+    told = document(load(TIMELINE), "step")
+    zero = told["timeline"]["start_ns"]
+    assert zero > 0
+    assert [int(row["start_ns"]) for row in rows] == [part["start_ns"] - zero for part in told["by"]["rows"]]
+
+
 def test_where_no_phase_is_told_csv_says_why(tmp_path: Path) -> None:
     capture = Capture()
     for i in range(12):

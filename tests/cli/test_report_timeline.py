@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from llmtop import whats
 from llmtop.analysis.kernels.nvtx_ranges import only_range
 from llmtop.analysis.timeline.capture import capture_length
 from llmtop.cli.report import report
 from llmtop.cli.report_text import TextStyle, report_text
-from llmtop.model import Origin, Trace
+from llmtop.model import Origin, Stack, Trace
 from llmtop.parsers.registry import load
 from tests.kernel_traces import TIMELINE, spans
 from tests.nsys_capture import MS, Capture
@@ -81,7 +82,21 @@ def test_a_report_of_one_range_says_so_and_asks_for_no_timeline(kind: str) -> No
     assert "of the capture" not in said
     assert "--nvtx --nvtx-include decode/" in said
     if kind == "text":
+        assert "launch latency, idle time, communication and stacks are of a time, and not of kernels" in said
         assert "--sample=process-tree --cpuctxsw=process-tree" in said, "samples are missing, and said to be"
+
+
+def test_a_report_of_one_range_has_no_stacks_of_the_whole_file() -> None:
+    whole = load(TIMELINE)
+    assert not only_of(whole, "decode").stacks
+    lacks = only_of(replace(whole, stacks=(Stack(("main",), 1.0, "samples"),)), "decode")
+    assert (lacks.stacks, lacks.why_missing(whats.STACKS)) == ((), lacks.why_missing(whats.TIMELINE))
+
+
+def only_of(trace: Trace, name: str) -> Trace:
+    chosen = only_range(trace, name)
+    assert isinstance(chosen, Trace)
+    return chosen
 
 
 @pytest.mark.parametrize("kind", ["text", "md", "html"])

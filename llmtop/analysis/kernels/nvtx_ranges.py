@@ -186,7 +186,8 @@ def only_range(trace: Trace, wanted: str) -> Trace | Unknown:
         kernels=only_launches(trace.kernels, chosen),
         spans={},
         origin=_begun(trace, _origin(trace.origin, wanted, _full_names(trace, chosen, wanted))),
-        missing=(*trace.missing, Missing(whats.TIMELINE, why)),
+        stacks=(),
+        missing=(*trace.missing, Missing(whats.TIMELINE, why), *([Missing(whats.STACKS, why)] if trace.stacks else [])),
     )
 
 
@@ -202,6 +203,16 @@ def in_range(trace: Trace) -> str:
         return f'only the kernels launched in the NVTX range "{wanted}"'
     window = trace.origin.facts.get(WINDOW_FACT)
     return "" if window is None else f"only the capture's time from {window}"
+
+
+def of_no_range(trace: Trace) -> str:
+    """What a trace of the kernels of one range has not, and what has it; else empty."""
+    if RANGE_FACT not in trace.origin.facts or trace.origin.is_ncu:
+        return ""
+    return (
+        "launch latency, idle time, communication and stacks are of a time, and not of kernels: --range START:END has "
+        "them, and where a range begins and ends is in the report with --by nvtx"
+    )
 
 
 def _full_names(trace: Trace, chosen: Sequence[int], wanted: str) -> set[str]:
