@@ -34,7 +34,7 @@ CALLED = {
     "Quit the app and return to the command prompt.": "Leave",
 }
 """What Textual binds itself, in our words."""
-OF_TIMELINE = "From a launch to its kernel, and back"
+OF_TIMELINE = "From a launch, a range or an operator to its kernel; back"
 
 
 def words_of(app: LiveApp) -> str:

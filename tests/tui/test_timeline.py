@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmtop.analysis.timeline.explore import TimelineCursor
+from llmtop.analysis.timeline.span_facts import first_launched
 from llmtop.analysis.timeline.spans import TraceTimeline
 from llmtop.parsers.registry import load
 from llmtop.tui.panes.timeline import TimelinePane
@@ -274,6 +275,17 @@ async def test_g_goes_from_the_kernel_to_its_launch_and_back(driven: Driven) -> 
     assert driven.name == GEMM
     await driven.press("down", "down", "down", "g")
     assert "nothing in the capture joins" in driven.app.screen_text()
+
+
+async def test_g_goes_from_a_range_to_the_first_work_that_its_thread_launched_in_it(driven: Driven) -> None:
+    timeline = driven.cursor.timeline
+    for row, name, work in ((0, "step 1", 0), (1, "forward", 0), (2, "step 2", 2)):
+        code = timeline.code("nvtx", row)
+        assert timeline.name(code)[1] == name
+        driven.cursor.jump(code)
+        await driven.press("g")
+        assert driven.cursor.span() == timeline.code("kernel", work)
+    assert first_launched(timeline, timeline.code("kernel", 0)) is None
 
 
 async def test_enter_and_space_open_and_close_rows(driven: Driven) -> None:

@@ -71,7 +71,7 @@ class TimelinePane(Pane[TraceTimeline]):
         Binding("comma", "span(-1)", "span", key_display=",", tooltip="The last or the next span of the row"),
         Binding("full_stop", "span(1)", "span", key_display=".", tooltip="The last or the next span of the row"),
         Binding("enter,space", "fold", "fold", tooltip="Open or close the row"),
-        Binding("g", "partner", "launch/kernel", tooltip="From a launch to its kernel, and back"),
+        Binding("g", "partner", "launch/kernel", tooltip="From a launch, a range or an operator to its kernel; back"),
         Binding(
             "slash", "search", "search", key_display="/", tooltip="Spans by a part of their name: n and N go to them"
         ),
@@ -275,11 +275,12 @@ class TimelinePane(Pane[TraceTimeline]):
             self._say("nothing stands below this row")
 
     def action_partner(self) -> None:
-        """Go from a launch to its kernel, or back."""
+        """Go from a launch to its kernel, or back; from a range or an operator to the first that it launched."""
         if cursor := self._after():
             partner = cursor.partner()
-            if partner is not None:
-                cursor.jump(partner)
+            found = cursor.launched() if partner is None else partner
+            if found is not None:
+                cursor.jump(found)
             else:
                 self._say("nothing in the capture joins this span to a launch or to work on a GPU")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.timeline.span_facts import partners_of
+from llmtop.analysis.timeline.span_facts import first_launched, partners_of
 from llmtop.analysis.timeline.window import ShownTime
 
 if TYPE_CHECKING:
@@ -196,6 +196,11 @@ class TimelineCursor:
         code = self.span()
         partners = () if code is None else partners_of(self.timeline, code)
         return partners[0] if partners else None
+
+    def launched(self) -> int | None:
+        """The first work that was launched within the cursor's span."""
+        code = self.span()
+        return None if code is None else first_launched(self.timeline, code)
 
     def jump(self, code: int) -> None:
         """Go to a span wherever it is, opening what it is in."""

@@ -103,6 +103,15 @@ def partners_of(timeline: TraceTimeline, code: int) -> tuple[int, ...]:
     return tuple(sorted(found, key=timeline.times))
 
 
+def first_launched(timeline: TraceTimeline, code: int) -> int | None:
+    """The first work on a GPU that the thread of a range or an operator launched within it."""
+    spans, row = timeline.span(code)
+    kinds = [kind for kind in timeline.tables if kind in CALLS and kind != spans.kind]
+    calls = timeline.begun(kinds, spans.tracks[spans.track_id[row]], *timeline.times(code))
+    works = (partners[0] for call in sorted(calls, key=timeline.times) if (partners := partners_of(timeline, call)))
+    return next(works, None)
+
+
 def _track_name(timeline: TraceTimeline, track: TrackId) -> str:
     known = timeline.trace.tracks.get(track)
     name = str(track) if known is None else known.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -179,14 +179,17 @@ class TraceTimeline:
 
     def code_of(self, track: TrackId, start_ns: int, end_ns: int) -> int | None:
         """The span of a track that is from one moment to another, or None."""
-        for kind, spans in self.tables.items():
-            rows = self._parts[kind].get(track, range(0))
-            at = bisect_left(rows, start_ns, key=spans.start_ns.__getitem__)
-            while at < len(rows) and spans.start_ns[rows[at]] == start_ns:
-                if spans.end_ns[rows[at]] == end_ns:
-                    return self.code(kind, rows[at])
-                at += 1
-        return None
+        begun = self.begun(self.tables, track, start_ns, start_ns + 1)
+        return next((code for code in begun if self.times(code)[1] == end_ns), None)
+
+    def begun(self, kinds: Iterable[str], track: TrackId, since_ns: int, until_ns: int) -> Iterator[int]:
+        """The spans of these kinds on a track that begin from one moment on and before another, kind by kind."""
+        for kind in kinds:
+            starts, rows = self.tables[kind].start_ns, self._parts[kind].get(track, range(0))
+            for at in range(bisect_left(rows, since_ns, key=starts.__getitem__), len(rows)):
+                if starts[rows[at]] >= until_ns:
+                    break
+                yield self.code(kind, rows[at])
 
     def times(self, code: int) -> tuple[int, int]:
         """When a span begins and ends."""
