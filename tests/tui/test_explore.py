@@ -607,6 +607,50 @@ def test_a_file_has_the_views_that_it_has_something_for() -> None:
     assert titles_of(numbers) == ["Series", "Findings", "Session"]
 
 
+async def test_a_file_that_was_refused_has_no_views() -> None:
+    app = ExploreApp([read(report()), read(FileError("cut.sqlite: cut off"), "cut.sqlite")])
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await settle(pilot)
+        assert "Stalls" in app.screen_text()
+        await pilot.press("right_square_bracket")
+        await settle(pilot)
+        text = app.screen_text()
+        assert "cut off" in text
+        assert not [title for title in OF_REPORTS if title in text]
+        for key in ("2", "tab", "enter"):
+            await pilot.press(key)
+            await settle(pilot)
+            assert "it has no views" in app.screen_text()
+            app.clear_notifications()
+            await settle(pilot)
+            assert "it has no views" not in app.screen_text()
+        await pilot.press("left_square_bracket")
+        await settle(pilot)
+        assert "[1 Kernels]" in app.screen_text()
+        assert app.issues == []
+
+
+async def test_enter_before_there_are_rows_says_why_it_opens_nothing() -> None:
+    loading = read(None)
+    app = ExploreApp([loading])
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "the file is still being read" in app.screen_text()
+        app.clear_notifications()
+        loading.future.set_result(report())
+        await settle(pilot)
+        await pilot.press("slash", *"no such kernel", "enter")
+        await settle(pilot)
+        await pilot.press("enter")
+        await settle(pilot)
+        assert isinstance(app.screen, ExploreScreen)
+        assert app.screen_text().count("no row matches") == 2, "in the table, and as the answer to the key"
+        await pilot.press("escape", "enter")
+        await settle(pilot)
+        assert isinstance(app.screen, KernelScreen)
+
+
 async def test_a_file_of_stacks_opens_on_them_and_says_what_it_has_not() -> None:
     app = ExploreApp([read(load(FOLDED)), read(report(), "kernels.ncu-rep")])
     async with app.run_test(size=(120, 30), notifications=True) as pilot:

@@ -186,9 +186,11 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
         self.move_to(0 if side < 0 or self._rows is None else len(self._rows) - 1)
 
     def action_choose(self) -> None:
-        """Ask the screen for the row's details."""
+        """Ask the screen for the row's details; say why there is no row."""
         if self._rows is not None and len(self._rows):
             self.post_message(self.Chosen(self))
+        else:
+            self.notify(str(self.why_empty), severity="warning", markup=False)
 
     # -- sorting -----------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from llmtop.tui.panes.report import KernelWanted, ListPane
 from llmtop.tui.panes.view import RECORDED, StretchWanted, View
 from llmtop.tui.render.lines import width_of
 from llmtop.tui.screens.base import FullScreen
+from llmtop.tui.screens.holding import SHORT_S
 from llmtop.tui.screens.kernel import KernelScreen
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class ExploreScreen(FullScreen):
         ),
         Binding("tab", "step_view(1)", "next", show=False, tooltip="The next or the last view", priority=True),
         Binding("shift+tab", "step_view(-1)", "last", show=False, tooltip="The next or the last view", priority=True),
+        Binding("enter", "open_row", "details", show=False),
         Binding("escape", "stop_reading", "stop", show=False, tooltip="Give up a file that takes long to read"),
         Binding("left_square_bracket", "step_file(-1)", "file", key_display="[", show=False, tooltip="Another file"),
         Binding("right_square_bracket", "step_file(1)", "file", key_display="]", show=False, tooltip="Another file"),
@@ -161,8 +163,9 @@ class ExploreScreen(FullScreen):
 
     @property
     def views(self) -> dict[type[View[Any]], int]:
-        """Those of the file on the screen with their digits, as their tabs stand."""
-        return by_digit(views_of(self.loadings[self.active].trace))
+        """Those of the file on the screen with their digits, as their tabs stand; one that was refused has none."""
+        loading = self.loadings[self.active]
+        return by_digit(() if loading.error is not None else views_of(loading.trace))
 
     @property
     def shown(self) -> list[int]:
@@ -241,7 +244,8 @@ class ExploreScreen(FullScreen):
     def _draw_bars(self) -> None:
         self._head.show_items(self._head_items())
         views = self.views
-        active = list(views).index(self.reports[self.active].active)
+        shown = self.reports[self.active].active
+        active = next((i for i, view in enumerate(views) if view is shown), -1)
         titles = [f"{digit or ''} {view.title}".strip() for view, digit in views.items()]
         if sum(width_of(title) + 2 for title in titles) >= self.size.width:  # only the active one is written out
             titles = [titles[i] if i == active else str(views[view] or view.title) for i, view in enumerate(views)]
@@ -268,6 +272,8 @@ class ExploreScreen(FullScreen):
         trace = self.loadings[self.active].trace
         if trace is None:  # what it has is not known yet, nor the digits of that
             self._typed_ahead = digit
+            if self.loadings[self.active].error is not None:
+                self._say_unread()
             return
         found = next((view for view, own in self.views.items() if own == digit), None)
         if found is not None:
@@ -288,14 +294,29 @@ class ExploreScreen(FullScreen):
     def action_step_view(self, step: int) -> None:
         """Show the view beside this one."""
         views = list(self.views)
+        if not views:
+            self._say_unread()
+            return
         self.show_view(views[(views.index(self.reports[self.active].active) + step) % len(views)])
+
+    def action_open_row(self) -> None:
+        """Say why there is no row to open yet."""
+        self._say_unread()
+
+    def _say_unread(self) -> None:
+        """Say of a file without a trace why its views are not there."""
+        is_refused = self.loadings[self.active].error is not None
+        said = "it has no views: it could not be read" if is_refused else "the file is still being read"
+        self.notify(said, severity="warning", markup=False, timeout=SHORT_S)
 
     def action_stop_reading(self) -> None:
         """Give up the file on the screen, where reading it is long."""
         self.loadings[self.active].progress.stop()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is something to stop only while a file tells how far it is."""
+        """There is something to stop only while a file tells how far it is; once it is read, views open their rows."""
+        if action == "open_row":
+            return self.loadings[self.active].trace is None
         if action == "stop_reading":
             loading = self.loadings[self.active]
             return bool(loading.progress.text) and not loading.future.done()
