@@ -323,7 +323,7 @@ async def test_two_marks_measure(driven: Driven) -> None:
 
 async def test_a_gap_says_why(driven: Driven) -> None:
     text = await driven.press("home", "l")
-    assert "nothing to do for 16.0 µs: no work asked for before its first work 16.0 µs" in text
+    assert "nothing to do for 16.0 µs: no work asked for before its first work 7.00 µs" in text
 
 
 async def test_f_fits_a_span_and_i_tells_all(driven: Driven) -> None:
