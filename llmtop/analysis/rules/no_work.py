@@ -35,9 +35,8 @@ _EDGES = (
 )
 _ONLY_IT_KNOWS = "only the program knows where its steady work begins: mark that "
 _IN_RANGE = "and add --capture-range=cudaProfilerApi to the command of this capture"
-_RECORDED = (
-    "only the program knows where its steady work begins: record that alone (torch.profiler.schedule, prof.step())"
-)
+_RECORD_IT = "only the program knows where its steady work begins: record that alone"
+_RECORDED = Words(pytorch=f"{_RECORD_IT} (torch.profiler.schedule, prof.step())", other=_RECORD_IT)
 _MARKED = Words(
     pytorch=f"{_ONLY_IT_KNOWS}(torch.cuda.profiler), {_IN_RANGE}",
     other=f"{_ONLY_IT_KNOWS}(cudaProfilerStart and cudaProfilerStop), {_IN_RANGE}",
@@ -81,7 +80,7 @@ def _at_the_edges(trace: Trace) -> Iterator[Finding]:
             rule=id,
             message=f"{where}: the program's start or end is in the capture",
             action=_EDGES,
-            no_command=_RECORDED if trace.origin.kind == "kineto" else _MARKED.of(trace),
+            no_command=(_RECORDED if trace.origin.kind == "kineto" else _MARKED).of(trace),
             basis=None,
             severity=Severity.INFO,
         )
