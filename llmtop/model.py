@@ -425,6 +425,8 @@ class KernelTable:
         duration_ns: NaN where it was not collected.
         stream: -1 where unknown; `device` alike.
         registers: Of a thread, -1 where unknown; empty where only `details` tell. `shared_bytes`, of a block, alike.
+        estimated_occupancy: % of the warps an SM can hold, as the profiler computes it from the launch; 0 and -1 where
+            it does not; empty where no launch has it.
         details: Metrics and rules behind each row; None where the capture has none.
     """
 
@@ -440,6 +442,7 @@ class KernelTable:
     details: KernelDetails | None = None
     registers: array[int] = field(default_factory=lambda: array("q"))
     shared_bytes: array[int] = field(default_factory=lambda: array("q"))
+    estimated_occupancy: array[int] = field(default_factory=lambda: array("q"))
 
     def __len__(self) -> int:
         return len(self.name_id)

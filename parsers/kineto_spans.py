@@ -63,9 +63,9 @@ _OVERHEADS = {
 _MOST = 1 << 62
 _SOME = 100
 """Operators of each piece of a file that are looked at for whether shapes were recorded."""
-_LAUNCH_COLUMNS = 10
+_LAUNCH_COLUMNS = 11
 _SIZES = ("grid", "block")
-_LAUNCH = ("registers per thread", "shared memory")
+_LAUNCH = ("registers per thread", "shared memory", "est. achieved occupancy %")
 _GROWTH = "Bytes"
 """Below 0 where memory is given back; nothing else is."""
 MEMORY: Final = ("Total Allocated", "Total Reserved", _GROWTH, "Addr")
@@ -158,7 +158,7 @@ class SpanRows:
         self.names = _SpanNames(kind)
         self.starts, self.ends, self.name_ids, self.places, self.joins, self.bytes = (array("q") for _ in range(6))
         self.launches = tuple(array("q") for _ in range(_LAUNCH_COLUMNS if kind == "kernel" else 0))
-        """Of kernels: device, stream, grid x y z, block x y z, registers, shared memory."""
+        """Of kernels: device, stream, grid x y z, block x y z, registers, shared memory, estimated occupancy."""
 
     @property
     def columns(self) -> list[array[int]]:

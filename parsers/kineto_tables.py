@@ -85,10 +85,10 @@ class Tables:
         tracks, track_id = indexed(places, self._track)
         start_ns, end_ns = (shifted(column, -self.zero_ns) for column in (starts, ends))
         if kind == "kernel":
-            device, stream, gx, gy, gz, bx, by, bz, registers, shared = more
+            device, stream, gx, gy, gz, bx, by, bz, registers, shared, occupancy = more
             self.kernels = KernelTable(
                 names, tuple(map(base_name, names)), name_id, (gx, gy, gz), (bx, by, bz),
-                start_ns, lengths(start_ns, end_ns), device, stream, None, registers, shared,
+                start_ns, lengths(start_ns, end_ns), device, stream, None, registers, shared, occupancy,
             )  # fmt: skip
         nan = float("nan")
         amount = array("d", [nan]) * len(start_ns)

@@ -12,6 +12,7 @@ import pytest
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.lacking import lacking, typed
 from llmtop.analysis.kernels.table import SIZE_NOT_TOLD, kernel_table
+from llmtop.analysis.pages.launch import launch_view
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.timeline.account import idle_account
@@ -22,6 +23,8 @@ from llmtop.cli.report_json import report_json
 from llmtop.cli.report_text import TextStyle, report_text
 from llmtop.model import Trace
 from llmtop.parsers.registry import load
+from llmtop.tui.render.launch import launch_lines
+from llmtop.tui.render.look import Look
 from tests.parsers.kineto_files import few_events, kernel_pair, span, written
 
 US = 1000
@@ -156,3 +159,14 @@ def test_a_trace_of_nvidia_keeps_its_tools(tmp_path: Path) -> None:
     assert "GPU vendor" not in trace.origin.facts
     assert [group.command.split()[0] for group in lacking(trace)][1:] == ["nsys", "ncu"]
     assert profiling.clocks(trace).startswith("nvidia-smi ")
+
+
+def test_an_estimated_occupancy_is_shown_as_one_and_none_where_the_profiler_has_none(tmp_path: Path) -> None:
+    events = [*kernel_pair(1, 1000), *kernel_pair(2, 1100), *kernel_pair(3, 1200)]
+    for event, percents in zip(events[1::2], (43, 0, None), strict=True):
+        event["args"] |= {} if percents is None else {"est. achieved occupancy %": percents}
+    views = [launch_view(trace_of(tmp_path, events), launch) for launch in range(3)]
+    assert [view.estimated_occupancy for view in views] == [43, None, None]
+    said = ["\n".join(strip.text for strip in launch_lines(view, 120, Look())) for view in views]
+    assert "43 % estimated by PyTorch's profiler from the sizes of the launch, not measured" in said[0]
+    assert [" ".join(text.split()).count("estimated by") for text in said] == [1, 0, 0]

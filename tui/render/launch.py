@@ -80,12 +80,17 @@ def _in_other(other: Elsewhere) -> str:
     return f"{other.report}: {', '.join(part for part in parts if part)}"
 
 
+_ESTIMATED = "estimated by PyTorch's profiler from the sizes of the launch, not measured"
+
+
 def _measured(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
     """What counters tell; where there are none at all, that once."""
     parts = (view.verdict, view.occupancy.achieved, view.stalls, view.point)
     reasons = {part.reason for part in parts if isinstance(part, Unknown)}
     if len(reasons) == 1 and all(isinstance(part, Unknown) for part in parts):
         yield from _titled("counters", reasons.pop(), width, look, "dim")
+        if view.estimated_occupancy is not None:
+            yield from _titled("occupancy", f"{percent(view.estimated_occupancy)} {_ESTIMATED}", width, look)
     else:
         yield from _limits(view, width, look)
         yield from _moved(view, width, look)

@@ -59,6 +59,7 @@ class LaunchView:
         share: Of all kernels' time, 0 to 1; None without times.
         since_ns: When it began, counted from the begin of the capture; None where the capture has no times.
         levels: (what, % of its peak), compute and memory first; only what was collected.
+        estimated_occupancy: % as PyTorch's profiler computes it, not measured; None where it does not.
         point: Its place against DRAM; `roofline` has it at every memory level that was collected.
         findings: Those of llmtop's rules about this kernel.
         command: Collects of this launch what the capture lacks; empty where it lacks nothing, or `no_command` says why.
@@ -77,6 +78,7 @@ class LaunchView:
     facts: KernelFacts
     levels: tuple[tuple[str, float], ...]
     occupancy: Occupancy
+    estimated_occupancy: int | None
     point: RooflinePoint | Unknown
     roofline: RooflineView
     findings: tuple[Finding, ...]
@@ -122,6 +124,7 @@ def launch_view(trace: Trace, launch: int, reports: Sequence[tuple[str, Trace]] 
         block=kernels.block(launch),
         facts=facts,
         levels=tuple(_levels(metrics)),
+        estimated_occupancy=_estimated(kernels.table.estimated_occupancy, launch),
         occupancy=occupancy(metrics)
         if details is not None
         else Occupancy(kernels.no_counters, kernels.no_counters, ()),
@@ -134,6 +137,11 @@ def launch_view(trace: Trace, launch: int, reports: Sequence[tuple[str, Trace]] 
         no_command=no_command,
         elsewhere=elsewhere(trace, launch, reports),
     )
+
+
+def _estimated(column: Sequence[int], launch: int) -> int | None:
+    """A kernel that runs has a warp somewhere: an occupancy of 0 is one that the profiler did not compute."""
+    return column[launch] if column and column[launch] > 0 else None
 
 
 def _levels(metrics: Counters) -> Iterator[tuple[str, float]]:

@@ -290,6 +290,7 @@ def _kernels(parts: Sequence[_Part], tables: Sequence[KernelTable], spans: SpanT
         x, y, z = (taken(of(table)[axis] for table in tables) for axis in range(3))
         return x, y, z
 
+    is_estimated = all(len(table.estimated_occupancy) == len(table) for table in tables)
     is_sized = all(len(table.registers) == len(table) for table in tables)
     return KernelTable(
         spans.names,
@@ -304,6 +305,7 @@ def _kernels(parts: Sequence[_Part], tables: Sequence[KernelTable], spans: SpanT
         None,
         taken(table.registers for table in tables) if is_sized else array("q"),
         taken(table.shared_bytes for table in tables) if is_sized else array("q"),
+        taken(table.estimated_occupancy for table in tables) if is_estimated else array("q"),
     )
 
 
