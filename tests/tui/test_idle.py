@@ -78,6 +78,7 @@ async def test_it_shows_at_every_size(size: tuple[int, int], tmp_path: Path) -> 
         await settle(pilot)
         assert "at work" in app.screen_text()
         assert "OS call" in app.screen_text()
+        assert "…  …" not in app.screen_text(), "each text has room for a part that tells it from others"
         await pilot.press("down")
         await settle(pilot)
         assert size[1] < 20 or "in a call of the operating system" in app.screen_text()

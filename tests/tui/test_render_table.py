@@ -41,6 +41,16 @@ def test_short_names_leave_room_for_a_column_more() -> None:
     assert keys == ["name", "share", "duration", "roof", "grid"]
 
 
+def test_texts_that_stay_share_what_numbers_leave() -> None:
+    columns = (Column("cause", "cause", width=23), Column("name", "call"), Column("ns", "time", "ns", 8))
+    for width, widths in ((60, (23, 25, 8)), (40, (14, 14, 8)), (38, (13, 13, 8)), (9, (1, 1, 8))):
+        assert tuple(one.width for one in place_columns(columns, width)) == widths
+    assert [one.width for one in place_columns(columns, 38, widest=(22, 9, 7))] == [13, 13, 8]
+    few = (Column("cause", "cause", width=4), *columns[1:])
+    assert [one.width for one in place_columns(few, 30)] == [4, 14, 8]
+    assert [one.width for one in place_columns(few, 18)] == [3, 3, 8]
+
+
 def test_a_row_is_as_wide_as_its_table() -> None:
     placed = place_columns(COLUMNS, 64)
     assert header(placed, Sort("share", descending=True), 64, LOOK).text == (

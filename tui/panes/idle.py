@@ -32,7 +32,7 @@ _COLUMNS = (
     Column("cause", "time of the GPU", width=23, help="at work, or why it had nothing to do"),
     Column("name", "call or range", width=0, help="the CUDA or OS call, or the NVTX range, of the thread"),
     Column("ns", "time", "ns", width=8, help="all of it"),
-    Column("share", "capture", "ratio", width=7, help="share of the capture's time"),
+    Column("share", "capture", "ratio", width=7, shrink=1, help="share of the capture's time"),
     Column("idle", "idle", "ratio", width=6, shrink=2, help="share of the idle time"),
     Column("gaps", "gaps", "1", width=6, shrink=4, help="in how many gaps"),
     Column("longest", "longest", "ns", width=8, shrink=3, help="the most of it in one gap"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from textual.strip import Strip
@@ -57,6 +57,8 @@ class Sort:
 def place_columns(columns: Sequence[Column], width: int, widest: Sequence[int] = ()) -> tuple[Placed, ...]:
     """The columns that fit into `width` cells; those of the highest `shrink` go first, the rightmost before others.
 
+    Where those that always stay do not fit, texts share the room that numbers leave: a number that is cut is another.
+
     Args:
         columns: All of them.
         width: Cells there are.
@@ -72,10 +74,25 @@ def place_columns(columns: Sequence[Column], width: int, widest: Sequence[int] =
             break
         shown.remove(max(droppable, key=lambda i: (columns[i].shrink, i)))
     flexible = [i for i in shown if columns[i].width == 0]
+    texts = [i for i in shown if i in flexible or not columns[i].is_number]
+    numbers = sum(columns[i].width for i in shown if i not in texts)
+    left = width - numbers - _GAP * (len(shown) - 1)
+    if sum(least[i] for i in texts) > left:
+        shares = _shares({i: least[i] for i in texts}, left)
+        return tuple(Placed(i, columns[i], shares.get(i, columns[i].width)) for i in shown)
     fixed = sum(columns[i].width for i in shown) + _GAP * (len(shown) - 1)
     each, rest = divmod(max(0, width - fixed), len(flexible)) if flexible else (0, 0)
     widths = {i: max(1, each + (rest if i == flexible[0] else 0)) for i in flexible}
     return tuple(Placed(i, columns[i], widths.get(i, columns[i].width)) for i in shown)
+
+
+def _shares(wanted: Mapping[int, int], room: int) -> dict[int, int]:
+    """What each gets of the room: all that it wants, or as much as the others that do not get that; at least a cell."""
+    shares: dict[int, int] = {}
+    for others, i in enumerate(sorted(wanted, key=wanted.__getitem__)):
+        shares[i] = max(1, min(wanted[i], room // (len(wanted) - others)))
+        room -= shares[i]
+    return shares
 
 
 def cell_text(cell: Cell, column: Column, look: Look) -> str:
