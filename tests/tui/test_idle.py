@@ -10,6 +10,7 @@ import pytest
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.timeline.idle_view import IdleView
 from llmtop.model import Origin, Trace, Unknown
+from llmtop.parsers.registry import load
 from llmtop.tui.panes.base import look_of
 from llmtop.tui.panes.findings import FindingsPane
 from llmtop.tui.panes.idle import IdlePane
@@ -18,6 +19,7 @@ from llmtop.tui.panes.report import ListPane
 from llmtop.tui.panes.spans import SpansPane
 from llmtop.tui.render.look import Look
 from llmtop.tui.screens.explore_screen import ExploreApp
+from tests.kernel_traces import TIMELINE
 from tests.nsys_capture import MS, Capture
 from tests.nsys_scenes import SCENES
 from tests.tui.test_explore import read, settle
@@ -78,11 +80,21 @@ async def test_it_shows_at_every_size(size: tuple[int, int], tmp_path: Path) -> 
         await settle(pilot)
         assert "at work" in app.screen_text()
         assert "OS call" in app.screen_text()
-        assert "…  …" not in app.screen_text(), "each text has room for a part that tells it from others"
         await pilot.press("down")
         await settle(pilot)
         assert size[1] < 20 or "in a call of the operating system" in app.screen_text()
         assert app.issues == []
+
+
+async def test_at_40_columns_cause_and_call_share_what_the_time_leaves() -> None:
+    app = ExploreApp([read(load(TIMELINE))])
+    async with app.run_test(size=(40, 12)) as pilot:
+        await settle(pilot)
+        await pilot.press(IDLE)
+        await settle(pilot)
+        rows = [line.strip("│▃▅▆▂ ").split() for line in app.screen_text().splitlines()]
+        assert ["own", "code", "decode", "230", "ms"] in rows
+        assert ["launch", "call", "cudaLa…ernel", "4.73", "ms"] in rows
 
 
 async def test_the_line_of_a_gpus_work_keeps_the_cells_in_which_it_had_none(tmp_path: Path) -> None:
