@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from llmtop import whats
+from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules import idle
 from llmtop.analysis.rules.recurrence import Recurrence, recurrence
 from llmtop.analysis.timeline.causes import Cause
@@ -49,24 +50,30 @@ def check(trace: Trace) -> Iterator[Finding]:
                 *_run_dry(lost.worst),
                 *_compiled(lost.worst),
             ),
-            action=_loading(holder, largest) or _action(lost.worst, again),
+            action=_loading(trace, holder, largest) or _action(lost.worst, again),
             no_command="CPU samples in this capture tell where the thread stood" if sampled else "",
         )
 
 
 _LOADERS = {
-    "_SingleProcessDataLoaderIter": "let other processes load batches: DataLoader(num_workers=N) with N above 0, "
-    "pin_memory=True and persistent_workers=True; with num_workers=0 the launching thread makes each batch itself",
-    "_MultiProcessingDataLoaderIter": "the processes that load batches are late: raise the DataLoader's num_workers "
-    "and prefetch_factor, or make its dataset and collate_fn faster",
+    "_SingleProcessDataLoaderIter": Words(
+        pytorch="let other processes load batches: DataLoader(num_workers=N) with N above 0, pin_memory=True and "
+        "persistent_workers=True; with num_workers=0 the launching thread makes each batch itself",
+        other="",
+    ),
+    "_MultiProcessingDataLoaderIter": Words(
+        pytorch="the processes that load batches are late: raise the DataLoader's num_workers and prefetch_factor, or "
+        "make its dataset and collate_fn faster",
+        other="",
+    ),
 }
 """By what PyTorch calls the iterator that loads batches."""
 
 
-def _loading(holder: IdleHolder | None, largest: IdlePart) -> str:
+def _loading(trace: Trace, holder: IdleHolder | None, largest: IdlePart) -> str:
     """What to do where the thread loads batches."""
     names = f"{holder.name if holder else ''} {largest.name}"
-    return next((action for loader, action in _LOADERS.items() if loader in names), "")
+    return next((action.of(trace) for loader, action in _LOADERS.items() if loader in names), "")
 
 
 def _functions(parts: tuple[IdlePart, ...]) -> Iterator[str]:
