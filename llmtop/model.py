@@ -283,10 +283,11 @@ class SpanTable:
 
     Kinds on the tracks of GPUs: kernel, memcpy, memset, graph (traced as a whole), sync (waits for an event, a stream
     or a context as the GPU saw them), page-fault (of unified memory), allocation (from getting memory to giving it
-    back). Kinds on the tracks of threads: launch and call (CUDA), nvtx (ranges that the program marks), mark (moments
-    that it marks, without length), operator and python (PyTorch's), os, off-cpu, sample, overhead, and region for all
-    else that has a start, an end and a name. Kind captured is of the calls that put a kernel into a CUDA graph, one for
-    each kernel that the graph then ran: `correlation` is the row of the kernel in `Trace.kernels`.
+    back), gpu-range (a range as it ran there, from its first work to its last). Kinds on the tracks of threads: launch
+    and call (CUDA), nvtx (ranges that the program marks), mark (moments that it marks, without length), operator and
+    python (PyTorch's), os, off-cpu, sample, overhead, and region for all else that has a start, an end and a name.
+    Kind captured is of the calls that put a kernel into a CUDA graph, one for each kernel that the graph then ran:
+    `correlation` is the row of the kernel in `Trace.kernels`.
 
     Attributes:
         names: Distinct names, clean; `name_id` indexes them.

@@ -30,6 +30,7 @@ KIND_BY_CATEGORY: Final[Mapping[str, str]] = {
     "cpu_op": "operator",
     "operator": "operator",
     "user_annotation": "nvtx",
+    "gpu_user_annotation": "gpu-range",
     "python_function": "python",
     "overhead": "overhead",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,7 +31,7 @@ from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.timeline.capture import capture_length
 from llmtop.analysis.timeline.causes import MEANINGS
-from llmtop.analysis.timeline.idle_view import ASCII_LEVELS, BLOCKS, IdleOfGpu, IdleView, idle_view, picture
+from llmtop.analysis.timeline.idle_view import ASCII_LEVELS, BLOCKS, IdleOfGpu, IdleRow, IdleView, idle_view, picture
 from llmtop.analysis.timeline.span_rows import TITLES
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import Column
@@ -60,6 +61,7 @@ _NOTABLE_REASON = 0.01
 """Of the waiting."""
 _REFUSED = 5
 _IDLE_PARTS = 8
+_FURTHER = 2
 _EACH_GPU = 2
 """More GPUs have one table for all of them, and a line each."""
 _NARROWEST_NAME = 24
@@ -68,6 +70,7 @@ _SPANS = {
     "kernel": "kernel",
     "sample": "CPU sample",
     "region": "library call",
+    "gpu-range": "range on the GPU",
     "captured": "captured kernel",
 }
 """What to call spans of each kind."""
@@ -426,7 +429,17 @@ def _idle_of(gpu: IdleOfGpu, style: TextStyle) -> Iterator[str]:
     rest = gpu.rows[_IDLE_PARTS:]
     if rest:
         share = percent(100 * sum(row.share for row in rest))
-        yield f"  {duration(sum(row.ns for row in rest)):>8}  {share:>6}  {len(rest)} further causes"
+        what = f"  {duration(sum(row.ns for row in rest)):>8}  {share:>6}  {_further(rest)}"
+        yield shorten(what, style.width)
+
+
+def _further(rest: Sequence[IdleRow]) -> str:
+    """How many smaller parts there are, and the causes of most of them: together they may be the largest part."""
+    by_title: Counter[str] = Counter()
+    for row in rest:
+        by_title[row.title] += row.ns
+    named = ", ".join(f"{title} {duration(ns)}" for title, ns in by_title.most_common(_FURTHER))
+    return f"{counted(len(rest), 'smaller part')}: {named}{' ...' if len(by_title) > _FURTHER else ''}"
 
 
 def _idle_share(gpu: IdleOfGpu) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.lacking import lacking, typed
 from llmtop.analysis.kernels.table import SIZE_NOT_TOLD, kernel_table
 from llmtop.analysis.pages.launch import launch_view
+from llmtop.analysis.rules import host_code
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.timeline.account import idle_account
 from llmtop.analysis.timeline.capture import capture_length
-from llmtop.analysis.timeline.span_rows import span_rows
+from llmtop.analysis.timeline.span_rows import TITLES, span_rows
 from llmtop.cli.report_csv import report_csv
 from llmtop.cli.report_json import report_json
 from llmtop.cli.report_text import TextStyle, report_text
@@ -38,16 +40,20 @@ def trace_of(folder: Path, events: list[dict[str, Any]]) -> Trace:
 
 def idle(trace: Trace) -> dict[tuple[str, str], int]:
     (gpu,) = idle_account(trace).gpus
-    return {(part.cause.value, part.name): part.ns for part in gpu.parts if part.cause != "no-work"}
+    found: Counter[tuple[str, str]] = Counter()
+    for part in gpu.parts:
+        if part.cause != "no-work":
+            found[part.cause.value, part.name] += part.ns
+    return dict(found)
 
 
 def test_idle_time_outside_calls_is_of_the_operator_or_range_that_runs(tmp_path: Path) -> None:
     assert idle(trace_of(tmp_path, few_events())) == {
-        ("own-code", "aten::mm"): (25 + 35) * US,
-        ("own-code", "ProfilerStep#"): 10 * US,
-        ("launch", "cudaLaunchKernel"): 8 * US,
+        ("own-code", "aten::mm"): (10 + 25 + 35) * US,
+        ("own-code", "ProfilerStep#"): (10 + 10) * US,
+        ("launch", "cudaLaunchKernel"): (8 + 8) * US,
         ("launch-latency", ""): 2 * US,
-        ("copy", "cudaMemcpyAsync"): 10 * US,
+        ("copy", "cudaMemcpyAsync (pageable)"): 10 * US,
     }
 
 
@@ -63,7 +69,7 @@ def test_the_innermost_of_python_and_operators_counts(tmp_path: Path) -> None:
         ("own-code", "model.py(3): forward"): (1100 - 1020 - 30) * US,
         ("own-code", "aten::linear"): 25 * US,
         ("own-code", "model.py(9): helper"): 5 * US,
-        ("launch", "cudaLaunchKernel"): 8 * US,
+        ("launch", "cudaLaunchKernel"): (8 + 8) * US,
         ("launch-latency", ""): 2 * US,
     }
 
@@ -110,8 +116,24 @@ def test_a_capture_of_a_cpu_is_as_long_as_its_operators(tmp_path: Path) -> None:
 def test_numbers_of_a_timeline_name_the_tool_that_recorded_it(tmp_path: Path) -> None:
     evidence = [said for one in diagnose(trace_of(tmp_path, few_events())).findings for said in one.evidence]
     sourced = [said for said in evidence if said.endswith(")")]
-    assert "own code aten::mm: 60.0 µs in 2 gaps, the longest 35.0 µs (PyTorch's profiler)" in sourced
+    assert "host code aten::mm: 60.0 µs in 2 gaps, the longest 35.0 µs (PyTorch's profiler)" in sourced
     assert not [said for said in sourced if "(nsys)" in said]
+
+
+def test_an_operator_of_a_library_is_not_the_program_s_own_code(tmp_path: Path) -> None:
+    events = [span("cpu_op", "aten::empty", 1010 + 1000 * i, 900) for i in range(9)]
+    events += [one for i in range(9) for one in kernel_pair(i + 1, 1920 + 1000 * i)]
+    (finding,) = (one for one in diagnose(trace_of(tmp_path, events)).findings if one.rule == "host-code")
+    assert finding.message.endswith("runs code on the CPU, most of it in the operator aten::empty")
+    marked = [{**one, "cat": "user_annotation"} if one["name"] == "aten::empty" else one for one in events]
+    (own,) = host_code.check(trace_of(tmp_path, marked))
+    assert own.message.endswith("runs its own code, most of it in the range aten::empty")
+
+
+def test_ranges_as_they_ran_on_the_gpu_are_no_calls_of_a_library(tmp_path: Path) -> None:
+    on_gpu = span("gpu_user_annotation", "forward", 1020, 60, 0, tid=7)
+    (row,) = (one for one in span_rows(trace_of(tmp_path, [*few_events(), on_gpu])) if one.name == "forward")
+    assert (row.kind, TITLES[row.kind]) == ("gpu-range", "GPU range")
 
 
 def test_a_kernel_without_its_grid_is_told_as_such_everywhere(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_a_gpu_that_loses_less_is_named_with_its_own_numbers(tmp_path: Path) -> 
     (finding,) = found(SCENES["one GPU's CPU later"], tmp_path)
     assert finding.subject == "GPUs 0, 1"
     assert finding.message.startswith("idle 29 % of the capture on GPU 1, 3.9 % on GPU 0: ")
-    assert any(one.startswith("GPU 0: 15.6 ms, own code: 15.6 ms in 39 gaps") for one in finding.evidence)
+    assert any(one.startswith("GPU 0: 15.6 ms, host code: 15.6 ms in 39 gaps") for one in finding.evidence)
     assert all(one.startswith(("GPU 0: ", "GPU 1: ", "at stake: ")) for one in finding.evidence)
     assert finding.evidence[-1].endswith("all of this idle time of GPU 1, which loses most")
 

@@ -103,7 +103,7 @@ def test_spans_have_the_names_and_the_times_of_the_file(both: Both) -> None:
         "launch": [one for one in calls if "Launch" in one["name"]],
         "call": [one for one in calls if "Launch" not in one["name"]],
         "sync": of_kind(events, "cuda_sync"),
-        "region": of_kind(events, "gpu_user_annotation"),
+        "gpu-range": of_kind(events, "gpu_user_annotation"),
     }
     read = {kind: triples(trace.spans[kind], zero) for kind in expected if kind in trace.spans}
     assert read == {kind: told(own) for kind, own in expected.items() if own}
@@ -223,7 +223,7 @@ def test_kernel_times_are_those_of_tracelens() -> None:
 def test_busy_time_is_that_of_tracelens() -> None:
     """Its gpu_timeline.csv is of the one step, from its first work to its last."""
     trace = load(QWEN)
-    step = trace.spans["region"]
+    step = trace.spans["gpu-range"]
     pairs = sorted(
         (start, end)
         for kind in ("kernel", "memcpy", "memset")

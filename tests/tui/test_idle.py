@@ -56,7 +56,7 @@ def test_several_gpus_have_a_sum_before_them(tmp_path: Path) -> None:
 
 def test_the_details_say_what_the_row_means_and_what_it_rests_on(tmp_path: Path) -> None:
     text = details_of(SCENES["Python in a range"].make().trace(tmp_path), "name", "sample tokens")
-    assert text[0] == "own code: sample tokens"
+    assert text[0] == "host code: sample tokens"
     assert "CPU samples in dict_lookup: 195" in text
     assert any("the GPU ran dry" in one for one in text)
 

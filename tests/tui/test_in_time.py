@@ -93,7 +93,7 @@ async def test_an_idle_row_and_a_finding_about_it_go_to_the_longest_gap_which_sa
         cursor = await gone(pilot, "t")
         assert cursor.t_ns == sum(cursor.marks) // 2
         assert "between the marks 39.7 ms  GPU 0 stream 7 at work 0 %" in app.screen_text()
-        assert "nothing to do for 39.7 ms: own code decode 37.7 ms" in app.screen_text()
+        assert "nothing to do for 39.7 ms: host code decode 37.7 ms" in app.screen_text()
         marks = cursor.marks
         await gone(pilot, "escape", "5", "t")
         assert cursor.marks == marks, "own code is the finding that is worth most"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 _MEANINGS = {
-    "nvtx": "a range that the program itself marks (NVTX)",
+    "nvtx": "a range that the program itself marks: NVTX, or in PyTorch record_function and the profiler's steps",
     "mark": "a moment that the program itself marks (NVTX)",
     "memcpy": "data moved by the GPU's copy engines or by a kernel of the driver",
     "memset": "memory filled by the GPU",
@@ -31,6 +31,7 @@ _MEANINGS = {
     "python": "a function of Python, with all that it calls",
     "launch": "a call that launches kernels; it returns before they run",
     "call": "another call of the CUDA API: copies, allocations, synchronisation, loading of code",
+    "gpu-range": "a range as it ran on the GPU, from the first to the last work launched in it, idle time included",
     "region": "a call of another library: MPI, UCX, cuDNN, cuBLAS, OpenACC, OpenMP ...",
     "sync": "a wait for an event, a stream or a context, as the GPU saw it",
     "page-fault": "pages of unified memory that were elsewhere when they were used",

@@ -34,6 +34,7 @@ _KINDS = {
     "graph": ("series6", "CUDA graph"),
     "nvtx": ("band", "NVTX"),
     "mark": ("band", "NVTX"),
+    "gpu-range": ("band", "NVTX"),
     "page-fault": ("stall1", "page fault"),
     "operator": ("series2", "operator"),
     "python": ("accent", "Python"),

@@ -34,7 +34,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     if lost is not None:
         largest, *_ = together = lost.together
         amount = "most" if largest.ns > sum(part.ns for part in together) / 2 else "the largest part"
-        where = f", {amount} of it in the range {largest.name}" if largest.name else ""
+        where = f", {amount} of it in {_what(trace, largest.name)} {largest.name}" if largest.name else ""
         sampled = tuple(_functions(lost.worst.details))
         again = recurrence(trace, lost.worst.gpu.gpu, largest.name) if largest.name else None
         holder = idle_holder(trace, lost.worst.gpu.gpu)
@@ -42,7 +42,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             trace,
             lost,
             rule=id,
-            message=f"the launching thread runs its own code{where}",
+            message=f"the launching thread {_runs(trace, largest.name)}{where}",
             general=_untraced(trace),
             evidence=(
                 *(str(one) for one in (holder, again) if one),
@@ -53,6 +53,18 @@ def check(trace: Trace) -> Iterator[Finding]:
             action=_loading(trace, holder, largest) or _action(lost.worst, again),
             no_command="CPU samples in this capture tell where the thread stood" if sampled else "",
         )
+
+
+def _what(trace: Trace, name: str) -> str:
+    """What has this name."""
+    kinds = {"operator": "the operator", "python": "the function"}
+    own = (what for kind, what in kinds.items() if kind in trace.spans and name in trace.spans[kind].names)
+    return next(own, "the range")
+
+
+def _runs(trace: Trace, name: str) -> str:
+    """What the thread does: an operator is a library's, and no code of the program."""
+    return "runs code on the CPU" if _what(trace, name) == "the operator" else "runs its own code"
 
 
 _LOADERS = {

@@ -24,6 +24,7 @@ _AROUND = {
     "sample": "CPU samples",
     "overhead": "the profiler's work",
     "sync": "waits for GPUs",
+    "gpu-range": "ranges on GPUs",
     "region": "calls of libraries",
     "page-fault": "page faults",
     "allocation": "allocations",

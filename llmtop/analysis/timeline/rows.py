@@ -25,6 +25,7 @@ _KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "memset": ("memset", ""),
     "graph": ("CUDA graph", ""),
     "sync": ("GPU wait", "waits"),
+    "gpu-range": ("range on the GPU", "ranges"),
     "page-fault": ("page fault", "page faults"),
     "allocation": ("allocation", "allocations"),
     "launch": ("launch call", ""),

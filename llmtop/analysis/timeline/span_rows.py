@@ -23,6 +23,7 @@ TITLES: Mapping[str, str] = {
     "python": "Python call",
     "launch": "launch call",
     "call": "CUDA call",
+    "gpu-range": "GPU range",
     "region": "library",
     "sync": "GPU wait",
     "page-fault": "page fault",
