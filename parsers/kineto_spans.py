@@ -417,6 +417,6 @@ def _real(value: object) -> float | None:
 
 def _three(value: object) -> tuple[int, int, int]:
     """x, y and z of a grid or a block."""
-    sizes = [_whole(size) for size in value[:3]] if isinstance(value, list) else []
+    sizes = [_whole(size) for size in value] if isinstance(value, list) else []
     x, y, z = (sizes + [-1] * 3)[:3]
     return x, y, z

@@ -396,6 +396,23 @@ def test_trailing_commas_and_numbers_of_any_length_are_read(tmp_path: Path) -> N
     assert [issue.code for issue in trace.issues] == ["kineto-times", "kineto-microseconds"]
 
 
+@pytest.mark.parametrize(
+    ("event", "odd"),
+    [
+        (span("cpu_op", "a", "soon", 5), 1),
+        (span("cpu_op", "a", 10, -1), 1),
+        (span("cpu_op", "a", 10, 0), 0),
+        ({"ph": "B", "name": "a", "pid": 1, "tid": 1, "ts": None}, 1),
+        ({"ph": "B", "name": "a", "pid": 1, "tid": 1, "ts": 10}, 1),
+        ({"ph": "E", "name": "a", "pid": 1, "tid": 1, "ts": 10}, 1),
+        ({"ph": "C", "name": "a", "pid": 1, "args": {"a": 1}}, 1),
+    ],
+)
+def test_each_event_without_a_usable_time_is_counted_once(tmp_path: Path, event: dict[str, Any], odd: int) -> None:
+    trace = opened(tmp_path, written([*few_events(), event]))
+    assert [issue.count for issue in trace.issues if issue.code == "kineto-times"] == [odd] * bool(odd)
+
+
 def test_what_cannot_be_read_is_counted_and_costs_only_itself(tmp_path: Path) -> None:
     data = written(few_events()).replace(b'"name": "aten::mm"', b'"name": {]')
     trace = opened(tmp_path, data)
