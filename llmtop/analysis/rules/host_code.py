@@ -50,7 +50,7 @@ def check(trace: Trace) -> Iterator[Finding]:
                 *_run_dry(lost.worst),
                 *_compiled(lost.worst),
             ),
-            action=_loading(trace, holder, largest) or _action(lost.worst, again),
+            action=_loading(holder, largest) or _action(lost.worst, again),
             no_command="CPU samples in this capture tell where the thread stood" if sampled else "",
         )
 
@@ -79,13 +79,13 @@ _LOADERS = {
         other="",
     ),
 }
-"""By what PyTorch calls the iterator that loads batches."""
+"""By what PyTorch calls the iterator that loads batches: whose it is tells what the program is written in."""
 
 
-def _loading(trace: Trace, holder: IdleHolder | None, largest: IdlePart) -> str:
+def _loading(holder: IdleHolder | None, largest: IdlePart) -> str:
     """What to do where the thread loads batches."""
     names = f"{holder.name if holder else ''} {largest.name}"
-    return next((action.of(trace) for loader, action in _LOADERS.items() if loader in names), "")
+    return next((action.pytorch for loader, action in _LOADERS.items() if loader in names), "")
 
 
 def _functions(parts: tuple[IdlePart, ...]) -> Iterator[str]:
