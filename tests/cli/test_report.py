@@ -404,6 +404,9 @@ def test_no_screen_is_loaded_and_an_ascii_locale_survives() -> None:
     assert b"?" not in done.stdout, "a character that the locale lacks and we do not replace"
 
 
-def test_the_smaller_parts_of_idle_time_are_told_by_their_causes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_smaller_parts_of_idle_time_are_told_by_their_causes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     assert main(["report", str(TIMELINE)]) == 0
     assert "20 smaller parts: the profiler's cost 2.01 ms, launch call 1.43 ms ..." in capsys.readouterr().out

@@ -93,7 +93,7 @@ async def test_at_40_columns_cause_and_call_share_what_the_time_leaves() -> None
         await pilot.press(IDLE)
         await settle(pilot)
         rows = [line.strip("│▃▅▆▂ ").split() for line in app.screen_text().splitlines()]
-        assert ["own", "code", "decode", "230", "ms"] in rows
+        assert ["host", "code", "decode", "230", "ms"] in rows
         assert ["launch", "call", "cudaLa…ernel", "4.73", "ms"] in rows
 
 

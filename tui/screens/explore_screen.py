@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from llmtop.model import Stretch
 
 _PROGRESS_S = 0.25
-LONG_S = 12.0
+_LONG_S = 12.0
 """How long a message of several lines stands."""
 
 
@@ -226,7 +226,7 @@ class ExploreScreen(FullScreen):
         error = self.loadings[0].error if self.loadings[0].files else None
         if isinstance(error, ApartError) and not (error.is_final or self._is_told):
             self._is_told = True
-            self.notify(f"shown apart: {error}; --together takes them as one", markup=False, timeout=LONG_S)
+            self.notify(f"shown apart: {error}; --together takes them as one", markup=False, timeout=_LONG_S)
 
     def _is_first_good(self) -> bool:
         """Go from a file that could not be read to the first that could."""
