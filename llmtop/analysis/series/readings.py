@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from functools import lru_cache
 from operator import attrgetter
@@ -119,7 +120,7 @@ def mean(trace: Trace, track: TrackId, metric: Metric, window_ns: int, at_least:
     values = [value for _, value in series.between(trace.end_ns - window_ns, trace.end_ns).known]
     if len(values) < at_least:
         return Unknown(f"fewer than {at_least} readings of {metric.title or metric.name} in the window")
-    return sum(values) / len(values)
+    return math.fsum(values) / len(values)  # sum() rounds in another way from Python 3.12 on
 
 
 def span_s(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -> float:
