@@ -588,6 +588,7 @@ class Finding:
         at_stake_ns: Time of a capture that acting on it can save at most, as far as the evidence tells: findings of a
             report are ranked by it. None where the evidence gives no such number, and live.
         idle: Of a finding about gaps, which: of the GPU that loses most.
+        place: From when to when in a capture the finding shows best, where it is of one moment.
     """
 
     rule: str
@@ -603,6 +604,7 @@ class Finding:
     parts: tuple[str, ...] = ()
     no_command: str = ""
     idle: IdleTime | None = None
+    place: Stretch | None = None
 
 
 @dataclass(frozen=True, slots=True)

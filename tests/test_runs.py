@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 
 from llmtop import ids
+from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, breakdown
 from llmtop.analysis.kernels.communication import communication
-from llmtop.analysis.pages.breakdown import Breakdown, By, breakdown
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.timeline.rows import rows_by_track, timeline_rows
 from llmtop.cli import main

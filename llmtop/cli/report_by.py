@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from llmtop.analysis.pages.breakdown import By, Difference, Spread, TimePart, breakdown, shares_of
-from llmtop.analysis.pages.breakdown_table import breakdown_table, spread_of, spread_text, why_slow
-from llmtop.analysis.pages.ranks import rank_lines
+from llmtop.analysis.kernels.breakdown.breakdown import By, Difference, Spread, TimePart, breakdown, shares_of
+from llmtop.analysis.kernels.breakdown.breakdown_table import breakdown_table, spread_lines, spread_of, why_slow
+from llmtop.analysis.kernels.breakdown.ranks import rank_lines
 from llmtop.analysis.tables import RowTable, csv_line
 from llmtop.analysis.timeline import listed_table, memory_table
 from llmtop.analysis.timeline.listed import Listed, listed
@@ -82,7 +82,7 @@ def said_of(trace: Trace, by: Table, *, each_range: bool) -> list[str]:
     return [
         f"found {found.found}",
         *(rank_lines(trace, found.parts) if by is By.RANK else ()),
-        *map(spread_text, found.spreads),
+        *spread_lines(found.spreads),
         *(f"{one.name} ({i}): {why_slow(one, spread_of(found, one))}" for i, one in slow[:_SLOW]),
         *more,
     ]
@@ -111,12 +111,17 @@ def part_document(trace: Trace, by: Table, *, each_range: bool) -> Json:
 
 def _spread(spread: Spread) -> Json:
     return {
+        "group": spread.group.title,
         "phase": None if spread.phase is None else str(spread.phase),
-        "steps": spread.steps,
+        "steps": len(spread.steps),
+        "numbers": list(spread.steps),
         "median_ns": spread.median_ns,
         "p95_ns": spread.p95_ns,
         "p99_ns": spread.p99_ns,
         "slow_from_ns": spread.slow_from_ns,
+        "kernels": fact(_NO_CALLS if spread.kernels is None else spread.kernels),
+        "exposed_ns": spread.exposed_ns,
+        "more": [_difference(one) for one in spread.more],
     }
 
 
@@ -160,6 +165,7 @@ def _plain(part: TimePart) -> dict[str, Json]:
         "waited_for_ns": None if met is None else met.waited_for_ns,
         "collectives": None if met is None else met.operations,
         "last": None if met is None else met.last,
+        "group": part.group.title,
         "slow": part.is_slow,
     }
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from llmtop import ids
+from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, breakdown
 from llmtop.analysis.kernels.nvtx_ranges import launch_ranges, launches_in, range_shares
-from llmtop.analysis.pages.breakdown import Breakdown, By, breakdown
 from llmtop.analysis.timeline.ranges import demands
 from llmtop.analysis.timeline.span_rows import span_rows
 from llmtop.model import SpanTable, Trace, TrackId

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from llmtop import ids
-from llmtop.analysis.pages.breakdown import Breakdown, By, breakdown
-from llmtop.analysis.pages.ranks import rank_lines
+from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, breakdown
+from llmtop.analysis.kernels.breakdown.ranks import rank_lines
 from llmtop.model import ClockBasis, ClockFit, Origin, RankPart, Trace
 from tests.analysis.test_steps import server
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from llmtop.analysis.pages.breakdown import TimePart
+    from llmtop.analysis.kernels.breakdown.breakdown import TimePart
 
 SURE = ClockFit(ClockBasis.COLLECTIVES, 3_200_000_000, 0.0, 0, 400.0, 60)
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from llmtop import columns
+from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, breakdown, shares_of
+from llmtop.analysis.kernels.breakdown.breakdown_table import account_lines, breakdown_table, spread_text, why_slow
+from llmtop.analysis.kernels.breakdown.step_phases import NO_ATTENTION, NOT_TOLD
 from llmtop.analysis.kernels.family import KernelFamily
-from llmtop.analysis.pages.breakdown import Breakdown, By, breakdown, shares_of
-from llmtop.analysis.pages.breakdown_table import account_lines, breakdown_table, spread_text, why_slow
-from llmtop.analysis.pages.step_phases import NO_ATTENTION, NOT_TOLD
 from llmtop.analysis.timeline import bulk
 from llmtop.analysis.timeline.account import idle_account, idle_pieces
 from llmtop.analysis.timeline.causes import Cause
@@ -388,7 +388,7 @@ def test_of_four_steps_none_is_an_outlier_and_of_one_phase_none_is_held_against_
 
     found = steps_of(server(longer, lambda step: "prefill" if step < 4 else "decode").trace(tmp_path))
     assert not any(one.is_slow for one in found.parts)
-    assert [(str(one.phase), one.steps, one.slow_from_ns is None) for one in found.spreads] == [
+    assert [(str(one.phase), len(one.steps), one.slow_from_ns is None) for one in found.spreads] == [
         ("prefill", 4, True),
         ("decode", 16, False),
     ]

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from llmtop.analysis.gpus.health import health
+from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, breakdown
+from llmtop.analysis.kernels.breakdown.breakdown_table import breakdown_table
 from llmtop.analysis.kernels.classes import kernel_classes
 from llmtop.analysis.kernels.communication import communication
 from llmtop.analysis.kernels.duration_histograms import kernel_histograms
@@ -23,8 +25,6 @@ from llmtop.analysis.kernels.fusion import fusion_chains
 from llmtop.analysis.kernels.lacking import lacking
 from llmtop.analysis.kernels.nvtx_ranges import in_range, only_range, range_shares
 from llmtop.analysis.kernels.table import Grouping, kernel_table, kernels_of, roofline_view, stall_bars, stall_tree
-from llmtop.analysis.pages.breakdown import Breakdown, By, breakdown
-from llmtop.analysis.pages.breakdown_table import breakdown_table
 from llmtop.analysis.pages.correlate import correlations
 from llmtop.analysis.pages.events import events, events_table
 from llmtop.analysis.pages.gpus import gpu_processes_table, gpu_rows, gpus_view

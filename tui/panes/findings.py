@@ -25,7 +25,7 @@ _NO_FINDINGS = Unknown(
     "no rule found anything: either all is well, or what the rules need was not collected",
     "the Session pane lists what is missing",
 )
-_NO_GAP = Unknown("this finding is not about a gap: the timeline has no one place of it")
+_NO_PLACE = Unknown("this finding is about neither a gap nor a step: the timeline has no one place of it")
 _COLUMNS = (
     Column("severity", "severity", width=9),
     Column("subject", "subject", width=28, shrink=2),
@@ -61,10 +61,10 @@ class FindingsPane(ListPane[Findings]):
         return table_of(_COLUMNS, dict(rows))
 
     def when(self, view: Findings, trace: Trace, key: int) -> Stretch | Unknown:
-        idle = view[key].finding.idle
-        if idle is None:
-            return _NO_GAP
-        return longest_gaps(trace).about(idle) or _NO_GAP
+        finding = view[key].finding
+        if finding.idle is not None:
+            return longest_gaps(trace).about(finding.idle) or _NO_PLACE
+        return finding.place or _NO_PLACE
 
     def details(self, view: Findings, key: int, width: int, look: Look) -> Paragraphs:
         return finding_text(*view[key])

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from llmtop.analysis.kernels.absent import not_of_kernels
-from llmtop.analysis.pages.breakdown import Breakdown, By, TimePart, breakdown
-from llmtop.analysis.pages.breakdown_table import account_lines, breakdown_table, spread_of, spread_text, why_slow
-from llmtop.analysis.pages.ranks import rank_summary
+from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, TimePart, breakdown
+from llmtop.analysis.kernels.breakdown.breakdown_table import (
+    account_lines,
+    breakdown_table,
+    spread_of,
+    spread_text,
+    why_slow,
+)
+from llmtop.analysis.kernels.breakdown.ranks import rank_summary
 from llmtop.analysis.timeline.capture import why_no_work
 from llmtop.analysis.timeline.clock_words import clock_text
 from llmtop.model import Stretch, Trace, Unknown
@@ -69,7 +75,7 @@ class StepsPane(ListPane[Breakdown]):
         if view.by is not By.STEP:
             return ""
         slow = sum(one.is_slow for one in view.parts)
-        spreads = sorted(view.spreads, key=lambda one: -one.steps)
+        spreads = sorted(view.spreads, key=lambda one: -len(one.steps))
         return "; ".join([*([f"{slow} slow"] if slow else []), *map(spread_text, spreads)])
 
     def when(self, view: Breakdown, trace: Trace, key: int) -> Stretch | Unknown:

@@ -29,6 +29,7 @@ RULES: tuple[Rule, ...] = (
         "kernel_turnaround",
         "exposed_communication",
         "rank_imbalance",
+        "slow_steps",
         "queued_work",
         "code_loading",
         "no_work",

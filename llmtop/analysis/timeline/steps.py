@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,10 @@ _TOGETHER = (1, 2, 4, 8, 16)
 _FOLLOWING = 4
 """Kernels that have to follow each other in both of two repetitions: what comes in no order has few such runs."""
 _NAMED = 3
+_IN_TURN = 4
+"""Names of ranges that come by turns, at most: with more they are parts of a step."""
+_AS_OFTEN = 0.5
+"""Of how often the most frequent of these come, the share in which all of them do."""
 _FEWEST_WORKS = 2
 """A range with less work in it is that of an operation, not of a step."""
 _MARK = re.compile(r"^(?:.*:)?ProfilerStep#\d+$")
@@ -183,7 +187,7 @@ def _best(trace: Trace, ranges: Sequence[Range]) -> _StepCandidate | None:
 
 
 def _alike(ranges: Sequence[Range]) -> Mapping[str, Sequence[Range]]:
-    """Ranges of one name; and, as steps of a server alternate, those whose names say prefill or decode."""
+    """Ranges of one name; and, as steps alternate, those that come by turns, or whose names say prefill or decode."""
     named: dict[str, list[Range]] = defaultdict(list)
     for one in ranges:
         if not is_operator(one.name):
@@ -195,7 +199,21 @@ def _alike(ranges: Sequence[Range]) -> Mapping[str, Sequence[Range]]:
         title = '"' + '", "'.join(phases[:_NAMED]) + more
         of_phases = (one for one in ranges if phase_of_name(one.name))
         found[title] = tuple(outermost(of_phases))
+    turns = _by_turns(ranges, named)
+    if len(turns) > 1:
+        every = chain.from_iterable(turns.values())
+        found['"{}" by turns'.format('", "'.join(turns))] = sorted(every, key=lambda one: one.start_ns)
     return found
+
+
+def _by_turns(ranges: Sequence[Range], named: Mapping[str, Sequence[Range]]) -> Mapping[str, Sequence[Range]]:
+    """Ranges of a few names that recur and lie in no other that recurs, as often as one another; empty of any else."""
+    recurring = {name for name, alike in named.items() if len(alike) >= FEWEST}
+    turns: dict[str, list[Range]] = defaultdict(list)
+    for one in outermost(one for one in ranges if range_name(one.name) in recurring and not is_operator(one.name)):
+        turns[range_name(one.name)].append(one)
+    often = [len(alike) for alike in turns.values()]
+    return turns if often and len(often) <= _IN_TURN and min(often) >= _AS_OFTEN * max(often) else {}
 
 
 def _candidate(title: str, ranges: Sequence[Range], asked: Sequence[int]) -> _StepCandidate:

@@ -12,10 +12,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from llmtop import ids, whats
+from llmtop.analysis.kernels.breakdown.accounts import TimeAccount, account_of, gpu_times, stream_times
+from llmtop.analysis.kernels.breakdown.ranks import RankMeeting, meetings
+from llmtop.analysis.kernels.breakdown.step_groups import ALIKE, StepGroup, step_groups
+from llmtop.analysis.kernels.breakdown.step_phases import step_phases
 from llmtop.analysis.kernels.family import KernelFamily
-from llmtop.analysis.pages.accounts import TimeAccount, account_of, gpu_times, stream_times
-from llmtop.analysis.pages.ranks import RankMeeting, meetings
-from llmtop.analysis.pages.step_phases import step_phases
 from llmtop.analysis.timeline.account import idle_account, idle_pieces
 from llmtop.analysis.timeline.capture import why_no_work
 from llmtop.analysis.timeline.causes import TITLES, Cause
@@ -78,7 +79,8 @@ class TimePart:
         alone_ns: Of a stream, the time in which no other stream of its GPU is at work.
         met: Of a GPU that communicates, how it comes to operations in which several meet.
         clock: Of a rank whose file is not the first, how its clock was brought onto that one's.
-        is_slow: Whether a step is an outlier among those of its phase; `more` is what it has more of than the median
+        group: Of steps, which of the others do the same.
+        is_slow: Whether a step is an outlier among those of its group; `more` is what it has more of than the median
             one, the largest first.
     """
 
@@ -93,27 +95,36 @@ class TimePart:
     alone_ns: int | None = None
     met: RankMeeting | None = None
     clock: ClockFit | Unknown | None = None
+    group: StepGroup = ALIKE
     is_slow: bool = False
     more: tuple[Difference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How long steps of one phase last, in ns.
+    """How long steps of one group last, in ns.
 
     Attributes:
         phase: None where it is not told.
+        steps: Their numbers among all steps, from 1 on.
         slow_from_ns: How long one has to be to be an outlier; None where there are too few to tell.
-        parts: What the median step has of each part, by itself.
+        parts: What the median step has of each part, by itself; likewise `kernels` and `copied`, None where that is not
+            known, and `exposed_ns`.
+        more: Of long steps beside short ones, what the median one has more of than that of these, the largest first.
     """
 
+    group: StepGroup
     phase: StepPhase | None
-    steps: int
+    steps: tuple[int, ...]
     median_ns: float
     p95_ns: float
     p99_ns: float
     slow_from_ns: float | None
     parts: Mapping[Share, float]
+    kernels: float | None
+    copied: float | None
+    exposed_ns: float
+    more: tuple[Difference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +134,7 @@ class Breakdown:
     Attributes:
         found: What the rows are, and how they were found.
         sureness: Of steps that nothing marks, how well they repeat, 0 to 1.
-        spreads: Of steps by phase.
+        spreads: Of steps by group.
     """
 
     by: By
@@ -167,6 +178,7 @@ _FEWEST = 5
 _TOLD = 5
 _NOTABLE = 0.05
 """Of what a slow step has more in all, the share from which on a part is worth a word."""
+_UNNAMED: Mapping[Share, str] = {}
 
 
 def _by_step(trace: Trace) -> Breakdown | Unknown:
@@ -174,15 +186,26 @@ def _by_step(trace: Trace) -> Breakdown | Unknown:
     if isinstance(steps, Unknown):
         return steps
     phases = step_phases(trace, steps.windows)
-    windows = zip(steps.windows, phases, strict=True)
-    parts = [replace(_part(trace, one.name, [one]), phase=phase) for one, phase in windows]
-    told = [None if isinstance(phase, Unknown) else phase for phase in phases]
-    by_phase: dict[StepPhase | None, list[TimePart]] = defaultdict(list)
-    for part, phase in zip(parts, told, strict=True):
-        by_phase[phase].append(part)
-    spreads = {phase: _spread(phase, alike) for phase, alike in by_phase.items()}
-    judged = (_judged(part, spreads[phase]) for part, phase in zip(parts, told, strict=True))
+    groups = step_groups(steps.windows, phases, [one.wall_ns for one in steps.windows])
+    rows = zip(steps.windows, phases, groups, strict=True)
+    parts = [replace(_part(trace, one.name, [one]), phase=phase, group=group) for one, phase, group in rows]
+    spreads = _spreads(parts)
+    judged = (_judged(part, spreads[part.group]) for part in parts)
     return Breakdown(By.STEP, steps.found, tuple(judged), steps.sureness, tuple(spreads.values()))
+
+
+def _spreads(parts: Sequence[TimePart]) -> Mapping[StepGroup, Spread]:
+    """Of each group, in the order of their first steps."""
+    numbers: dict[StepGroup, list[int]] = defaultdict(list)
+    for number, part in enumerate(parts, 1):
+        numbers[part.group].append(number)
+    found = {group: _spread(group, own, [parts[i - 1] for i in own]) for group, own in numbers.items()}
+    for group, long in found.items():
+        if (shorter := group.shorter) is not None:
+            short = found[shorter]
+            more = _differences(long.parts, short.parts, long.median_ns - short.median_ns)
+            found[group] = replace(long, more=more)
+    return found
 
 
 def shares_of(account: TimeAccount) -> Mapping[Share, int]:
@@ -195,13 +218,31 @@ def shares_of(account: TimeAccount) -> Mapping[Share, int]:
     return shares
 
 
-def _spread(phase: StepPhase | None, parts: Sequence[TimePart]) -> Spread:
-    walls = sorted(one.account.wall_ns for one in parts)
-    shares = [shares_of(one.account) for one in parts]
+def _spread(group: StepGroup, numbers: Sequence[int], parts: Sequence[TimePart]) -> Spread:
+    accounts = [one.account for one in parts]
+    walls = sorted(one.wall_ns for one in accounts)
+    shares = [shares_of(one) for one in accounts]
     every = dict.fromkeys(share for one in shares for share in one)
-    middles = {share: median(one.get(share, 0) for one in shares) for share in every}
-    slow = _slow_from(walls) if len(walls) >= _FEWEST else None
-    return Spread(phase, len(walls), median(walls), quantile(walls, 0.95), quantile(walls, 0.99), slow, middles)
+    phase = parts[0].phase
+    return Spread(
+        group=group,
+        phase=None if isinstance(phase, Unknown) else phase,
+        steps=tuple(numbers),
+        median_ns=median(walls),
+        p95_ns=quantile(walls, 0.95),
+        p99_ns=quantile(walls, 0.99),
+        slow_from_ns=_slow_from(walls) if len(walls) >= _FEWEST else None,
+        parts={share: median(one.get(share, 0) for one in shares) for share in every},
+        kernels=_middle([one.kernels for one in accounts]),
+        copied=_middle([one.copied for one in accounts]),
+        exposed_ns=median(one.exposed_ns for one in accounts),
+    )
+
+
+def _middle(values: Sequence[int | None]) -> float | None:
+    """The median; None where one of them is not known."""
+    known = [one for one in values if one is not None]
+    return median(known) if len(known) == len(values) else None
 
 
 def quantile(ascending: Sequence[float], q: float) -> float:
@@ -227,12 +268,18 @@ def _judged(part: TimePart, spread: Spread) -> TimePart:
     """With what it has more of than the median step, if it is slow."""
     if spread.slow_from_ns is None or part.account.wall_ns <= spread.slow_from_ns:
         return part
-    shares = shares_of(part.account)
     names: dict[Share, str] = {("idle", cause): name for (cause, name), _ in reversed(part.account.idle)}
-    more = [Difference(share, ns - spread.parts.get(share, 0), names.get(share, "")) for share, ns in shares.items()]
-    least = _NOTABLE * (part.account.wall_ns - spread.median_ns)
-    notable = sorted((one for one in more if one.ns >= least), key=lambda one: -one.ns)
-    return replace(part, is_slow=True, more=tuple(notable[:_TOLD]))
+    longer = part.account.wall_ns - spread.median_ns
+    return replace(part, is_slow=True, more=_differences(shares_of(part.account), spread.parts, longer, names))
+
+
+def _differences(
+    shares: Mapping[Share, float], usual: Mapping[Share, float], longer: float, names: Mapping[Share, str] = _UNNAMED
+) -> tuple[Difference, ...]:
+    """What there is more of than usual, as far as that is a notable part of how much longer it is in all."""
+    more = [Difference(share, ns - usual.get(share, 0), names.get(share, "")) for share, ns in shares.items()]
+    notable = sorted((one for one in more if one.ns >= _NOTABLE * longer), key=lambda one: -one.ns)
+    return tuple(notable[:_TOLD])
 
 
 def _part(trace: Trace, name: str, windows: Sequence[TimeWindow]) -> TimePart:

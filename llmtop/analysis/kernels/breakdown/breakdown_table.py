@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.pages.breakdown import Breakdown, By, Spread, TimePart, shares_of
+from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, Difference, Spread, TimePart, shares_of
+from llmtop.analysis.kernels.breakdown.step_groups import how_they_come
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.timeline.causes import TITLES
 from llmtop.analysis.views import Cell, Column
@@ -14,16 +15,19 @@ from llmtop.model import Unknown
 from llmtop.units import binary_bytes, count, duration, percent
 
 if TYPE_CHECKING:
-    from llmtop.analysis.pages.accounts import TimeAccount
+    from llmtop.analysis.kernels.breakdown.accounts import TimeAccount
 
 _NO_CALLS = Unknown("the capture has no CUDA calls to tell what was asked for in it", "add --trace=cuda")
 _NAMED_SHARE = 0.01
 """Of its time, from which on a part of an account has a line."""
+_COPIED_MORE = 1.5
+_EXPOSED_MORE = 1.2
+"""Times what the median step has, from which on copied bytes, and exposed communication, are worth a word."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PartColumn:
-    """A column with how its cells are made of a row, its number from 1 on, and the steps of its phase."""
+    """A column with how its cells are made of a row, its number from 1 on, and the steps of its group."""
 
     column: Column
     cell: Callable[[TimePart, int, Spread | None], Cell]
@@ -60,9 +64,8 @@ def _fitted(column: Column, longest: int) -> Column:
 
 
 def spread_of(view: Breakdown, part: TimePart) -> Spread | None:
-    """The steps of its phase."""
-    phase = None if isinstance(part.phase, Unknown) else part.phase
-    return next((one for one in view.spreads if one.phase == phase), None)
+    """The steps of its group."""
+    return next((one for one in view.spreads if one.group == part.group), None)
 
 
 def _share(part: TimePart, number: int, spread: Spread | None) -> Cell:
@@ -74,7 +77,7 @@ _HIDDEN = Unknown("it took no time of its own: all it asked for was done while e
 
 
 def _over(part: TimePart, number: int, spread: Spread | None) -> Cell:
-    return None if spread is None or spread.steps < 2 else part.account.wall_ns - spread.median_ns
+    return None if spread is None or len(spread.steps) < 2 else part.account.wall_ns - spread.median_ns
 
 
 def _mostly(part: TimePart, number: int, spread: Spread | None) -> Cell:
@@ -103,6 +106,10 @@ _PHASE = _PartColumn(
     Column("phase", "phase", width=9, shrink=5, help="prefill or decode, where ranges or kernels tell"),
     lambda part, *_: part.phase,
 )
+_GROUP = _PartColumn(
+    Column("group", "group", width=12, shrink=5, help="steps that do the same, or are of one of two lengths"),
+    lambda part, *_: part.group.title if part.group.title != part.phase else "",
+)
 _START = _PartColumn(
     Column("start", "start", "ns", 8, 8, "since the beginning of the capture"), lambda part, *_: part.start_ns
 )
@@ -110,7 +117,7 @@ _WALL = _PartColumn(
     Column("wall", "wall", "ns", 8, help="until all that it asked for was done, since all before it was"),
     lambda part, *_: part.account.wall_ns,
 )
-_OVER = _PartColumn(Column("over", "to median", "ns", 9, 4, "longer than the median step of its phase"), _over)
+_OVER = _PartColumn(Column("over", "to median", "ns", 9, 4, "longer than the median step of its group"), _over)
 _TIMES = _PartColumn(Column("times", "times", "1", 6, 4, "how often"), lambda part, *_: part.times)
 _MEAN = _PartColumn(
     Column("mean", "mean", "ns", 8, 6, "wall time of one"), lambda part, *_: part.account.wall_ns / part.times
@@ -165,7 +172,22 @@ _COMPUTES = _PartColumn(
 )
 _WORK = (_KERNELS, _LAUNCHES, _COPIED, _SENT, _EXPOSED)
 _COLUMNS: dict[By, Sequence[_PartColumn]] = {
-    By.STEP: (_NUMBER, _NAME, _SLOW, _OWNER, _PHASE, _START, _WALL, _OVER, _BUSY, _BUSY_SHARE, _IDLE, _MOSTLY, *_WORK),
+    By.STEP: (
+        _NUMBER,
+        _NAME,
+        _SLOW,
+        _OWNER,
+        _PHASE,
+        _GROUP,
+        _START,
+        _WALL,
+        _OVER,
+        _BUSY,
+        _BUSY_SHARE,
+        _IDLE,
+        _MOSTLY,
+        *_WORK,
+    ),
     By.NVTX: (_NAME, _TIMES, _OWNER, _WALL, _MEAN, _LONGEST, _CPU, _BUSY, _BUSY_SHARE, _IDLE, _MOSTLY, *_WORK),
     By.STREAM: (_NAME, _OWNER, _START, _WALL, _BUSY, _BUSY_SHARE, _ALONE, *_WORK),
     By.RANK: (
@@ -190,18 +212,43 @@ _COLUMNS: dict[By, Sequence[_PartColumn]] = {
 
 def spread_text(spread: Spread) -> str:
     """How long steps last: "6 decode steps: median 40.7 ms, p95 99.2 ms, p99 114 ms"."""
-    what = f"{spread.phase} step" if spread.phase is not None else "step"
+    what = f"{spread.group.title} step".lstrip()
     times = f"median {duration(spread.median_ns)}, p95 {duration(spread.p95_ns)}, p99 {duration(spread.p99_ns)}"
-    return f"1 {what}: {duration(spread.median_ns)}" if spread.steps == 1 else f"{count(spread.steps)} {what}s: {times}"
+    steps = len(spread.steps)
+    return f"1 {what}: {duration(spread.median_ns)}" if steps == 1 else f"{count(steps)} {what}s: {times}"
+
+
+def spread_lines(spreads: Sequence[Spread]) -> Iterator[str]:
+    """How long the steps of each group last, which of all steps they are, and what long ones have more of."""
+    for one in spreads:
+        which = f" ({how_they_come(one.steps)})" if len(spreads) > 1 else ""
+        more = f"; the median one has {_more(one.more)} more than that of the short ones" if one.more else ""
+        yield f"{spread_text(one)}{which}{more}"
+
+
+def _more(differences: Sequence[Difference]) -> str:
+    return ", ".join(f"+{duration(one.ns)} {one.title}" for one in differences)
 
 
 def why_slow(part: TimePart, spread: Spread | None) -> str:
     """What a slow step has more of than the median one; empty of any other."""
     if not part.is_slow or spread is None:
         return ""
-    more = ", ".join(f"+{duration(one.ns)} {one.title}" for one in part.more) or "no part stands out"
+    more = _more(part.more) or "no part stands out"
     of_all = duration(part.account.wall_ns - spread.median_ns)
-    return f"slow: {of_all} longer than the median step, with {more}"
+    counted = "".join(f"; {one}" for one in _in_numbers(part.account, spread))
+    return f"slow: {of_all} longer than the median step, with {more}{counted}"
+
+
+def _in_numbers(account: TimeAccount, spread: Spread) -> Iterator[str]:
+    """How many kernels and copied bytes more it has, and how much more communication that nothing covers."""
+    if account.kernels is not None and spread.kernels is not None and account.kernels > spread.kernels:
+        yield f"{count(account.kernels)} kernels, of {count(round(spread.kernels))} in the median step"
+    if account.copied is not None and spread.copied is not None and account.copied > _COPIED_MORE * spread.copied:
+        yield f"{binary_bytes(account.copied)} copied, of {binary_bytes(spread.copied)} in the median step"
+    if account.exposed_ns > _EXPOSED_MORE * spread.exposed_ns > 0:
+        times = f"{account.exposed_ns / spread.exposed_ns:.1f} times that of the median step"
+        yield f"{duration(account.exposed_ns)} of communication exposed, {times}"
 
 
 def account_lines(part: TimePart) -> Iterator[str]:

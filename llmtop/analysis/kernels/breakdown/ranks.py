@@ -13,7 +13,7 @@ from llmtop.model import TrackId
 from llmtop.units import count, duration, percent
 
 if TYPE_CHECKING:
-    from llmtop.analysis.pages.breakdown import TimePart
+    from llmtop.analysis.kernels.breakdown.breakdown import TimePart
     from llmtop.model import Trace
 
 _LISTED = 8

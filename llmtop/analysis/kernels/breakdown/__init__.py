@@ -1,0 +1,1 @@
+"""Where the time of steps, ranges, streams and GPUs goes, as rows beside each other."""
