@@ -24,6 +24,7 @@ class Column:
 
     Attributes:
         shrink: Columns with the highest number are the first to be left out on a narrow screen; 0 always stays.
+        is_signed: Whether its numbers are differences, of which those above 0 have a plus.
     """
 
     key: str
@@ -32,6 +33,7 @@ class Column:
     width: int = 0
     shrink: int = 0
     help: str = ""
+    is_signed: bool = False
 
     @property
     def is_number(self) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +17,6 @@ FORMATS = ("text", "json", "md", "csv", "html")
 BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory")
 """The values of `By` and `Listed` of the analysis, which is not loaded for them, and memory over time."""
 TOGETHER = "several files are ranks of one run, even if nothing in them says so"
-_FALLBACK_SIZE = (100, 24)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,22 +55,26 @@ def run(args: argparse.Namespace) -> int:
     """
     from llmtop.cli.waiting import telling_progress
 
-    if args.output is not None and any(_is_same(args.output, path) for path in args.paths):
+    if args.output is not None and any(is_same_file(args.output, path) for path in args.paths):
         raise UsageError(f"{args.output} is the report itself: give another name to -o")
     with telling_progress(sys.stderr):
-        trace = _read(args.paths, is_together=args.together)
+        trace = read_report(args.paths, is_together=args.together)
     if args.range is not None:
-        trace = _in_range(trace, args.range, args.by)
+        trace = in_range(trace, args.range, args.by)
     if args.output is None:
         for part in report(trace, args.format, to_terminal=True, each_range=args.each_range, by=args.by):
             sys.stdout.write(part)
     else:
-        _write(args.output, report(trace, args.format, each_range=args.each_range, by=args.by))
+        write_parts(args.output, report(trace, args.format, each_range=args.each_range, by=args.by))
     return 0
 
 
-def _read(paths: Sequence[Path], *, is_together: bool) -> Trace:
-    """The report, or the ranks of one run as one."""
+def read_report(paths: Sequence[Path], *, is_together: bool) -> Trace:
+    """The report, or the ranks of one run as one.
+
+    Raises:
+        FileError: It cannot be read.
+    """
     from llmtop.parsers.registry import load
 
     if len(paths) == 1 and not paths[0].is_dir():
@@ -87,8 +88,13 @@ def _read(paths: Sequence[Path], *, is_together: bool) -> Trace:
         raise FileError(f"{error}{again}") from error
 
 
-def _in_range(trace: Trace, wanted: str, by: str | None) -> Trace:
-    """The trace of a range of time, or of the NVTX ranges of a name."""
+def in_range(trace: Trace, wanted: str, by: str | None) -> Trace:
+    """The trace of a range of time, or of the NVTX ranges of a name.
+
+    Raises:
+        FileError: It has no such range.
+        UsageError: What is wanted is written wrongly, or `by` does not go with it.
+    """
     from llmtop.analysis.kernels.nvtx_ranges import only_range
     from llmtop.analysis.pages.cut import lacks_units, moments, only_time
     from llmtop.model import Unknown
@@ -132,14 +138,10 @@ def report(
 
             return report_html(trace, each_range=each_range, by=by)
         case _:
-            from llmtop.cli.report_text import TextStyle, report_text
-            from llmtop.tui.terminal import is_ascii_only
+            from llmtop.cli.report_text import report_text
+            from llmtop.cli.text_layout import terminal_style
 
-            width = shutil.get_terminal_size(_FALLBACK_SIZE).columns
-            if not to_terminal:
-                return report_text(trace, TextStyle(width, each_range=each_range, by=by))
-            is_ascii = is_ascii_only(os.environ, sys.stdout.encoding)
-            return report_text(trace, TextStyle(width, _is_colourful(), is_ascii, each_range, by))
+            return report_text(trace, terminal_style(each_range=each_range, by=by, to_terminal=to_terminal))
 
 
 def _csv(trace: Trace, by: str | None, *, each_range: bool) -> Iterator[str]:
@@ -152,18 +154,19 @@ def _csv(trace: Trace, by: str | None, *, each_range: bool) -> Iterator[str]:
     return report_by_csv(trace, table_named(by), each_range=each_range)
 
 
-def _is_same(output: Path, path: Path) -> bool:
+def is_same_file(output: Path, path: Path) -> bool:
+    """Whether writing one would destroy the other."""
     return output.exists() and path.exists() and output.samefile(path)
 
 
-def _write(path: Path, parts: Iterable[str]) -> None:
+def write_parts(path: Path, parts: Iterable[str]) -> None:
+    """Write a report.
+
+    Raises:
+        FileError: It cannot be written.
+    """
     try:
         with path.open("w", encoding="utf-8", newline="") as file:
             file.writelines(parts)
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror}") from error
-
-
-def _is_colourful() -> bool:
-    """Whether headings may be bold: a terminal that nobody asked to be plain (https://no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -42,7 +42,8 @@ def cell_text(cell: Cell, column: Column) -> str:
         return UNKNOWN
     if isinstance(cell, str):
         return cell
-    return str(cell) if isinstance(cell, int) and column.unit == "1" else quantity(cell, column.unit)
+    text = str(cell) if isinstance(cell, int) and column.unit == "1" else quantity(cell, column.unit)
+    return f"+{text}" if column.is_signed and cell > 0 else text
 
 
 def counted(count: int, what: str) -> str:

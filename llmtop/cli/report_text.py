@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.absent import no_kernels
@@ -14,7 +13,6 @@ from llmtop.analysis.kernels.classes import COLUMNS, kernel_classes
 from llmtop.analysis.kernels.communication import communication, described
 from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
 from llmtop.analysis.kernels.lacking import lacking, typed
-from llmtop.analysis.kernels.names import shorten_kernel
 from llmtop.analysis.kernels.nvtx_ranges import in_range, of_no_range, range_shares
 from llmtop.analysis.kernels.stalls import REASONS, StallBar, costliest
 from llmtop.analysis.kernels.table import (
@@ -34,9 +32,18 @@ from llmtop.analysis.timeline.causes import MEANINGS
 from llmtop.analysis.timeline.idle_view import ASCII_LEVELS, BLOCKS, IdleOfGpu, IdleRow, IdleView, idle_view, picture
 from llmtop.analysis.timeline.span_rows import TITLES
 from llmtop.analysis.timeline.work import gpu_title
-from llmtop.analysis.views import Column
-from llmtop.cli.report_by import Table, part_table, part_texts, said_of, table_named, title_of
+from llmtop.cli.report_by import Table, part_table, said_of, table_named, title_of
 from llmtop.cli.report_rows import UNKNOWN, counted, kernel_rows, total_row
+from llmtop.cli.text_layout import (
+    NARROWEST_NAME,
+    TextStyle,
+    fitting,
+    heading,
+    in_ascii,
+    row_line,
+    table_lines,
+    wrapped,
+)
 from llmtop.model import Trace, Unknown
 from llmtop.text import shorten
 from llmtop.units import duration, number, percent, si
@@ -64,7 +71,6 @@ _IDLE_PARTS = 8
 _FURTHER = 2
 _EACH_GPU = 2
 """More GPUs have one table for all of them, and a line each."""
-_NARROWEST_NAME = 24
 _SPANS = {
     **TITLES,
     "kernel": "kernel",
@@ -78,41 +84,12 @@ _STATES = frozenset({"off-cpu", "overhead"})
 """Those that are no things to be counted: how often it was so."""
 _LONGEST_EVIDENCE = 240
 """The profiler's own advice runs to paragraphs; the other formats have all of it."""
-_ASCII = str.maketrans(
-    {"–": "-", "·": "|", "…": "~", "→": "->", "×": "x", "µ": "u", "└": "+", "┘": "+", "┌": "+", "┐": "+",
-     "─": "-", "│": "|", "├": "+", "┤": "+", "┬": "+", "┴": "+", "┼": "+", "•": "*"}
-)  # fmt: skip
-"""What a terminal without these characters gets instead."""
-
-
-@dataclass(frozen=True, slots=True)
-class TextStyle:
-    """What the output can show.
-
-    Attributes:
-        width: Columns.
-        bold: Headings may be bold.
-        ascii_only: Only ASCII can be written.
-        each_range: NVTX ranges stand by their full names.
-        by: What there is a table of time by; None for none.
-    """
-
-    width: int = 100
-    bold: bool = False
-    ascii_only: bool = False
-    each_range: bool = False
-    by: str | None = None
 
 
 def report_text(trace: Trace, style: TextStyle) -> Iterator[str]:
     """The report, line by line."""
     for line in _lines(trace, style):
-        yield (_in_ascii(line) if style.ascii_only else line) + "\n"
-
-
-def _in_ascii(line: str) -> str:
-    """The names of others have characters that nothing stands for."""
-    return line.translate(_ASCII).encode("ascii", "replace").decode("ascii")
+        yield (in_ascii(line) if style.ascii_only else line) + "\n"
 
 
 def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
@@ -121,7 +98,7 @@ def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
     if style.by is not None:
         yield from _by(trace, table_named(style.by), style)
     if why := no_kernels(trace):
-        yield from _wrapped(f"No kernels: {why}", style, "  ")
+        yield from wrapped(f"No kernels: {why}", style, "  ")
     else:
         yield from _kernels(trace, style)
         yield from _families(trace, style)
@@ -136,45 +113,28 @@ def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
     yield from _missing(trace, style)
 
 
-def _heading(text: str, style: TextStyle) -> Iterator[str]:
-    yield ""
-    text = shorten(text, max(style.width, 40))
-    yield f"\x1b[1m{text}\x1b[0m" if style.bold else text
-
-
-def _wrapped(text: str, style: TextStyle, indent: str, hanging: str | None = None) -> Iterator[str]:
-    yield from textwrap.wrap(
-        text,
-        max(style.width, 40),
-        initial_indent=indent,
-        subsequent_indent=indent if hanging is None else hanging,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
 def _head(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
     origin = trace.origin
     yield shorten(origin.path, style.width)
     for message in damage(trace):
-        yield from _wrapped(f"damaged: {message}", style, "  ", "    ")
+        yield from wrapped(f"damaged: {message}", style, "  ", "    ")
     tool = " ".join(part for part in (origin.kind, origin.tool_version) if part)
-    yield from _wrapped(" · ".join(part for part in (tool, origin.gpu) if part), style, "  ")
-    yield from _wrapped(in_range(trace), style, "  ")
-    yield from _wrapped(of_no_range(trace), style, "  ", "    ")
+    yield from wrapped(" · ".join(part for part in (tool, origin.gpu) if part), style, "  ")
+    yield from wrapped(in_range(trace), style, "  ")
+    yield from wrapped(of_no_range(trace), style, "  ", "    ")
     if totals.launches:
         launches = f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}"
-        yield from _wrapped(", ".join(part for part in (launches, kernel_time(trace)) if part), style, "  ", "    ")
-        yield from _wrapped(capture_length(trace), style, "  ", "    ")
+        yield from wrapped(", ".join(part for part in (launches, kernel_time(trace)) if part), style, "  ", "    ")
+        yield from wrapped(capture_length(trace), style, "  ", "    ")
         if set(totals.time_by_bound) <= {str(Bound.UNKNOWN)}:
             return
         bounds = ", ".join(f"{bound} {percent(100 * share)}" for bound, share in totals.time_by_bound.items())
-        yield from _wrapped(f"of the time, by what limits it: {bounds}", style, "  ", "    ")
+        yield from wrapped(f"of the time, by what limits it: {bounds}", style, "  ", "    ")
 
 
 def _kernels(trace: Trace, style: TextStyle) -> Iterator[str]:
     table = kernel_table(trace, Grouping.SHAPE)
-    yield from _heading("Kernels", style)
+    yield from heading("Kernels", style)
     yield from _table(table, min(_KERNELS, len(table)), style.width)
     if len(table) > _KERNELS:
         yield f"  and {len(table) - _KERNELS} more (--format csv lists all)"
@@ -184,12 +144,12 @@ def _classes(trace: Trace, style: TextStyle) -> Iterator[str]:
     classes = kernel_classes(trace)
     if not classes:
         return
-    yield from _heading("Means by what kernels lean to", style)
+    yield from heading("Means by what kernels lean to", style)
     is_one = classes[-1].kernels == 1
     cached = classes[-1].cached_share
-    yield from _wrapped(_LEANING + ("" if is_one else _MEANS), style, "  ")
+    yield from wrapped(_LEANING + ("" if is_one else _MEANS), style, "  ")
     if cached:
-        yield from _wrapped(_CACHED.format(percent(100 * cached)), style, "  ")
+        yield from wrapped(_CACHED.format(percent(100 * cached)), style, "  ")
     shown_keys = list(COLUMNS)[: max(0, (style.width - _CLASS_REST) // _CLASS_WIDTH)]
     titles = "".join(f"{COLUMNS[key][0]:>{_CLASS_WIDTH}}" for key in shown_keys)
     yield f"  {'leans to':<9}{'kernels':>8}{'time':>7}{titles}  duration"
@@ -210,7 +170,7 @@ def _ranges(trace: Trace, style: TextStyle) -> Iterator[str]:
     shares = range_shares(trace, each=style.each_range)
     if not shares:
         return
-    yield from _heading("Kernel time by NVTX range (one within another counts in both)", style)
+    yield from heading("Kernel time by NVTX range (one within another counts in both)", style)
     for share in shares[:_RANGES]:
         times = "" if share.times is None else counted(share.times, "time")
         head = (
@@ -224,72 +184,49 @@ def _ranges(trace: Trace, style: TextStyle) -> Iterator[str]:
 
 
 def _families(trace: Trace, style: TextStyle) -> Iterator[str]:
-    yield from _heading("Time by kind of kernel", style)
+    yield from heading("Time by kind of kernel", style)
     for share in family_shares(trace):
         head = f"  {percent(100 * share.share):>6}  {share.family:<18}  {duration(share.total_ns):>8}"
         line = f"{head}  {counted(share.launches, 'launch'):>15}  {', '.join(share.longest)}"
         yield line if len(line) <= style.width else line[: style.width - 1] + "…"
-    yield from _wrapped(other_kinds(trace), style, "  ", "    ")
+    yield from wrapped(other_kinds(trace), style, "  ", "    ")
 
 
 def _table(table: KernelRows, count: int, width: int) -> Iterator[str]:
     """The first rows, with as many columns as fit, the name taking what is left over."""
     widths = _widths(table, kernel_rows(table, count))
-    shown = _fitting(table.columns, widths, width)
+    shown = fitting(table.columns, widths, width)
     rows = kernel_rows(table.beside([table.columns[i].key for i in shown]), count)
     spare = width - 1 - sum(widths[i] + 2 for i in shown)
     widths[0] = min(widths[0] + max(0, spare), max(len(row[0]) for row in rows))
-    yield _row([column.title for column in table.columns], table.columns, shown, widths)
+    yield row_line([column.title for column in table.columns], table.columns, shown, widths)
     for texts in (*rows, total_row(table)):
-        yield _row(texts, table.columns, shown, widths)
+        yield row_line(texts, table.columns, shown, widths)
 
 
 def _by(trace: Trace, by: Table, style: TextStyle) -> Iterator[str]:
-    yield from _heading(title_of(trace, by), style)
+    yield from heading(title_of(trace, by), style)
     table = part_table(trace, by, each_range=style.each_range)
     if not isinstance(table, Unknown):
-        rows = part_texts(table, _PARTS)
-        titles = [column.title for column in table.columns]
-        widths = [max(map(len, texts)) for texts in zip(titles, *rows, strict=True)]
-        name = next(i for i, column in enumerate(table.columns) if column.key == "name")
-        whole, widths[name] = widths[name], min(widths[name], _NARROWEST_NAME)
-        shown = _fitting(table.columns, widths, style.width)
-        widths[name] = min(whole, widths[name] + max(0, style.width - 1 - sum(widths[i] + 2 for i in shown)))
-        yield from (_row(texts, table.columns, shown, widths) for texts in (titles, *rows))
+        yield from table_lines(table, _PARTS, style)
         if len(table) > _PARTS:
             yield f"  and {len(table) - _PARTS} more (--format csv lists all)"
     for said in said_of(trace, by, each_range=style.each_range):
-        yield from _wrapped(said, style, "  ", "    ")
+        yield from wrapped(said, style, "  ", "    ")
 
 
 def _widths(table: KernelRows, rows: Sequence[Sequence[str]]) -> list[int]:
     """Of each column the longest text, of names what they need at least."""
     columns = zip(table.columns, zip(*rows, total_row(table), strict=True), strict=True)
     widths = [max(len(text) for text in [column.title, *texts]) for column, texts in columns]
-    return [min(widths[0], _NARROWEST_NAME), *widths[1:]]
-
-
-def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
-    """Leave out columns, the least important first, until the rest fits."""
-    shown = list(range(len(columns)))
-    while len(shown) > 1 and sum(widths[i] + 2 for i in shown) > width:
-        shown.remove(max(shown, key=lambda i: columns[i].shrink))
-    return shown
-
-
-def _row(texts: Sequence[str], columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int]) -> str:
-    cells = []
-    for i in shown:
-        text = (shorten_kernel if columns[i].key == "name" else shorten)(texts[i], widths[i])
-        cells.append(text.rjust(widths[i]) if columns[i].is_number else text.ljust(widths[i]))
-    return ("  " + "  ".join(cells)).rstrip()
+    return [min(widths[0], NARROWEST_NAME), *widths[1:]]
 
 
 def _roofline(trace: Trace, style: TextStyle) -> Iterator[str]:
     view = roofline_view(trace)
     if not has_counters(trace):
         return  # what is not in the capture says so, with the command
-    yield from _heading("Roofline", style)
+    yield from heading("Roofline", style)
     if view.points:
         # Imported here: reports without a point need no charts.
         from llmtop.cli.report_charts import point_marks, roofline_chart
@@ -304,12 +241,12 @@ def _roofline(trace: Trace, style: TextStyle) -> Iterator[str]:
         if len(view.points) > len(marks):
             yield f"  and {len(view.points) - len(marks)} more, which are not drawn"
         roofs = ", ".join(_roof(roof.level, roof.kind, roof.value) for roof in view.roofs)
-        yield from _wrapped(f"roofs: {roofs}", style, "  ", "    ")
+        yield from wrapped(f"roofs: {roofs}", style, "  ", "    ")
     elif view.why_not is not None:
-        yield from _wrapped(f"no point: {view.why_not}", style, "  ", "    ")
+        yield from wrapped(f"no point: {view.why_not}", style, "  ", "    ")
         return
     for refusal in view.refusals[:_REFUSED]:
-        yield from _wrapped(f"not on it: {shorten(refusal.label, 40)}: {refusal.why}", style, "  ", "    ")
+        yield from wrapped(f"not on it: {shorten(refusal.label, 40)}: {refusal.why}", style, "  ", "    ")
     if len(view.refusals) > _REFUSED:
         yield f"  not on it: {len(view.refusals) - _REFUSED} more"
 
@@ -325,7 +262,7 @@ def _histogram(trace: Trace, style: TextStyle) -> Iterator[str]:
         return
     from llmtop.cli.report_charts import duration_histogram
 
-    yield from _heading("Durations (launches)", style)
+    yield from heading("Durations (launches)", style)
     chart = duration_histogram(durations, style.width - 2, 10, ascii_only=style.ascii_only)
     yield from (f"  {line}" for line in chart.splitlines())
 
@@ -335,11 +272,11 @@ def _stalls(trace: Trace, style: TextStyle) -> Iterator[str]:
     measured = [bar for bar in bars if bar.shares][:_STALLED]
     if not has_counters(trace):
         return
-    yield from _heading("Warp stalls (share of the waiting)", style)
+    yield from heading("Warp stalls (share of the waiting)", style)
     if not measured:
         why = next((bar.why_not for bar in bars if bar.why_not), Unknown("not collected"))
-        yield from _wrapped(str(why), style, "  ", "    ")
-    name_width = max((min(len(bar.kernel), _NARROWEST_NAME) for bar in measured), default=0)
+        yield from wrapped(str(why), style, "  ", "    ")
+    name_width = max((min(len(bar.kernel), NARROWEST_NAME) for bar in measured), default=0)
     for bar in measured:
         reasons = ", ".join(f"{reason} {percent(100 * share)}" for reason, share in _main_reasons(bar))
         busy = " (schedulers are busy: costs little)" if bar.starved is False else ""
@@ -358,13 +295,13 @@ def _glossary(rows: Sequence[StallBar], measured: Sequence[StallBar], style: Tex
     width = max((len(reason) for reason in named), default=0)
     for reason in named:
         if meaning := REASONS.get(reason, ""):
-            yield from _wrapped(f"{reason:<{width}}  {meaning}", style, "    ", " " * (width + 6))
+            yield from wrapped(f"{reason:<{width}}  {meaning}", style, "    ", " " * (width + 6))
 
 
 def _functions(trace: Trace, style: TextStyle) -> Iterator[str]:
     """Where the stacks of a file end, and what they come through."""
     for one in functions(trace):
-        yield from _heading(f"Stacks: {one.title}", style)
+        yield from heading(f"Stacks: {one.title}", style)
         yield "     own   with what it calls"
         for share in one.shares[:_FUNCTIONS]:
             yield shorten(
@@ -378,15 +315,15 @@ def _functions(trace: Trace, style: TextStyle) -> Iterator[str]:
 def _timeline(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
     if not totals.spans:
         return
-    yield from _heading("Timeline", style)
+    yield from heading("Timeline", style)
     spans = ", ".join(_counted_spans(kind, count) for kind, (count, _) in totals.spans.items())
-    yield from _wrapped(spans, style, "  ")
+    yield from wrapped(spans, style, "  ")
     yield from _idle(idle_view(trace), style)
     sent = communication(trace)
     if sent:
-        yield from _heading("Communication between GPUs", style)
+        yield from heading("Communication between GPUs", style)
         for gpu in sent:
-            yield from _wrapped(f"{gpu_title(gpu.gpu)}: {described(gpu)}", style, "  ", "    ")
+            yield from wrapped(f"{gpu_title(gpu.gpu)}: {described(gpu)}", style, "  ", "    ")
 
 
 def _counted_spans(kind: str, count: int) -> str:
@@ -403,9 +340,9 @@ def _idle(view: IdleView, style: TextStyle) -> Iterator[str]:
     if len(view.gpus) > _EACH_GPU:
         for gpu in view.gpus:
             causes = ", ".join(f"{row.title} {duration(row.ns)}" for row in gpu.causes[:_REASONS])
-            yield from _wrapped(f"{gpu.title}: {_idle_share(gpu)}: {causes}", style, "  ", "    ")
+            yield from wrapped(f"{gpu.title}: {_idle_share(gpu)}: {causes}", style, "  ", "    ")
     for missing in view.unknown:
-        yield from _wrapped(f"{missing.what}: {missing.why}", style, "  ", "    ")
+        yield from wrapped(f"{missing.what}: {missing.why}", style, "  ", "    ")
     yield from _meanings(few, style)
 
 
@@ -414,11 +351,11 @@ def _meanings(gpus: Sequence[IdleOfGpu | None], style: TextStyle) -> Iterator[st
     shown = dict.fromkeys((row.title, row.cause) for gpu in gpus if gpu is not None for row in gpu.rows[:_IDLE_PARTS])
     width = max((len(title) for title, _ in shown), default=0)
     for title, cause in shown:
-        yield from _wrapped(f"{title:<{width}}  {MEANINGS[cause]}", style, "    ", " " * (width + 6))
+        yield from wrapped(f"{title:<{width}}  {MEANINGS[cause]}", style, "    ", " " * (width + 6))
 
 
 def _idle_of(gpu: IdleOfGpu, style: TextStyle) -> Iterator[str]:
-    yield from _heading(f"Idle time of {gpu.title}: {_idle_share(gpu)}", style)
+    yield from heading(f"Idle time of {gpu.title}: {_idle_share(gpu)}", style)
     if len(gpu.busy_over_time) + 2 <= style.width:
         yield f"  at work, the {duration(gpu.capture_ns)} from left to right:"
         yield f"  {picture(gpu, ASCII_LEVELS if style.ascii_only else BLOCKS)}".rstrip()
@@ -450,36 +387,36 @@ def _idle_share(gpu: IdleOfGpu) -> str:
 def _findings(trace: Trace, style: TextStyle) -> Iterator[str]:
     diagnosed = diagnose(trace)
     findings = diagnosed.findings
-    yield from _heading("Findings", style)
+    yield from heading("Findings", style)
     if any(finding.next_command for finding in findings):
-        yield from _wrapped(profiling.where_to_run(trace), style, "  ", "    ")
+        yield from wrapped(profiling.where_to_run(trace), style, "  ", "    ")
     if not findings:
         yield "  none: the rules that this capture has data for found nothing"
     for finding in findings:
-        yield from _wrapped(f"{finding.severity}: {finding.subject}: {finding.message}", style, "  ", "    ")
+        yield from wrapped(f"{finding.severity}: {finding.subject}: {finding.message}", style, "  ", "    ")
         for evidence in finding.evidence:
             brief = textwrap.shorten(evidence, _LONGEST_EVIDENCE, placeholder=" …")
-            yield from _wrapped(brief, style, "    • ", "      ")
-        yield from _wrapped(finding.action, style, "    → ", "      ")
+            yield from wrapped(brief, style, "    • ", "      ")
+        yield from wrapped(finding.action, style, "    → ", "      ")
         if finding.next_command:
             yield f"    $ {finding.next_command}"
         elif finding.no_command:
-            yield from _wrapped(f"no command: {finding.no_command}", style, "    ", "      ")
+            yield from wrapped(f"no command: {finding.no_command}", style, "    ", "      ")
     for one in diagnosed.unjudged:
-        yield from _wrapped(f"no verdict of {one.rule}: {one.why}", style, "  ", "    ")
+        yield from wrapped(f"no verdict of {one.rule}: {one.why}", style, "  ", "    ")
 
 
 def _missing(trace: Trace, style: TextStyle) -> Iterator[str]:
     """What the capture cannot tell, with the one command for each tool that would; then faults of its data."""
     groups = lacking(trace)
     if groups or trace.issues:
-        yield from _heading("Not in this capture", style)
+        yield from heading("Not in this capture", style)
     if groups and not any(finding.next_command for finding in diagnose(trace).findings):
-        yield from _wrapped(profiling.where_to_run(trace), style, "  ", "    ")
+        yield from wrapped(profiling.where_to_run(trace), style, "  ", "    ")
     for group in groups:
         for what, reason in group.parts:
-            yield from _wrapped(f"{what}: {reason}", style, "  ", "    ")
+            yield from wrapped(f"{what}: {reason}", style, "  ", "    ")
         yield f"    {typed(group)}"
     for issue in trace.issues:
         times = f" ({issue.count})" if issue.count > 1 else ""
-        yield from _wrapped(f"{issue.severity}: {issue.message}{times}", style, "  ", "    ")
+        yield from wrapped(f"{issue.severity}: {issue.message}{times}", style, "  ", "    ")

@@ -21,6 +21,7 @@ COMMANDS = {
     "launch": "start a server, attach to it and own its lifetime",
     "open": "explore reports",
     "report": "the same analysis without a screen: text, md, html, json or csv",
+    "diff": "what became better or worse between reports, and why",
     "snapshot": "one machine-readable look at this machine and its server",
     "demo": "start the embedded LLM server with load and attach to it",
     "doctor": "what can be collected here, what cannot, why, and what would change that",

@@ -22,7 +22,8 @@ from llmtop.analysis.timeline.capture import capture_length
 from llmtop.analysis.timeline.span_rows import TITLES, span_rows
 from llmtop.cli.report_csv import report_csv
 from llmtop.cli.report_json import report_json
-from llmtop.cli.report_text import TextStyle, report_text
+from llmtop.cli.report_text import report_text
+from llmtop.cli.text_layout import TextStyle
 from llmtop.model import Trace
 from llmtop.parsers.registry import load
 from llmtop.tui.render.launch import launch_lines

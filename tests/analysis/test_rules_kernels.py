@@ -38,7 +38,8 @@ from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.kernel_causes import PARTICULAR
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.rules.report_rules import RULES
-from llmtop.cli.report_text import TextStyle, report_text
+from llmtop.cli.report_text import report_text
+from llmtop.cli.text_layout import TextStyle
 from llmtop.model import Finding, Instances, KernelTable, Origin, RuleResult, Severity, Trace, Value
 from llmtop.parsers.registry import load
 from tests.kernel_traces import (

@@ -26,7 +26,8 @@ from llmtop.analysis.rules.registry import diagnose
 from llmtop.cli import main
 from llmtop.cli.report import FORMATS, report
 from llmtop.cli.report_page import SCRIPT
-from llmtop.cli.report_text import TextStyle, report_text
+from llmtop.cli.report_text import report_text
+from llmtop.cli.text_layout import TextStyle
 from llmtop.model import Issue, Origin, RuleResult, Severity, Trace, Value
 from llmtop.parsers.registry import load
 from tests.kernel_traces import (

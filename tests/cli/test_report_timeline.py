@@ -15,7 +15,8 @@ from llmtop import whats
 from llmtop.analysis.kernels.nvtx_ranges import only_range
 from llmtop.analysis.timeline.capture import capture_length
 from llmtop.cli.report import report
-from llmtop.cli.report_text import TextStyle, report_text
+from llmtop.cli.report_text import report_text
+from llmtop.cli.text_layout import TextStyle
 from llmtop.model import Origin, Stack, Trace
 from llmtop.parsers.registry import load
 from tests.kernel_traces import TIMELINE, spans

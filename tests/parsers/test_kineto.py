@@ -18,7 +18,8 @@ from llmtop import ids, whats
 from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.cli.report_html import report_html
 from llmtop.cli.report_md import report_md
-from llmtop.cli.report_text import TextStyle, report_text
+from llmtop.cli.report_text import report_text
+from llmtop.cli.text_layout import TextStyle
 from llmtop.errors import FileError
 from llmtop.model import SpanTable, Trace, TrackKind
 from llmtop.parsers import kineto_json

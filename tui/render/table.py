@@ -105,7 +105,8 @@ def cell_text(cell: Cell, column: Column, look: Look) -> str:
         return str(cell)
     if isinstance(cell, int) and column.unit == "1":
         return str(cell)
-    return quantity(cell, column.unit)
+    text = quantity(cell, column.unit)
+    return f"+{text}" if column.is_signed and cell > 0 else text
 
 
 def header(placed: Sequence[Placed], sort: Sort | None, width: int, look: Look) -> Strip:

@@ -82,7 +82,7 @@ def program(trace: Trace) -> str:
     command = trace.origin.facts.get("command", "")
     if not isinstance(command, str) or not command:
         return PROGRAM
-    return (_ncu(trace).program or PROGRAM) if trace.origin.is_ncu else command
+    return (ncu_command(trace).program or PROGRAM) if trace.origin.is_ncu else command
 
 
 def directory(trace: Trace) -> str:
@@ -167,7 +167,9 @@ def of_launch(trace: Trace, launch: int, sections: Iterable[str]) -> str:
         return of_function(trace, table.functions[table.name_id[launch]])
     function, before = _place(trace, table, launch)
     others = (Option("section", section) for section in lacking if section not in FULL_SET)
-    return _collect(trace, _ncu(trace).only(launch, function, before), dict.fromkeys((*_WHOLE, *others)), "kernel")
+    return _collect(
+        trace, ncu_command(trace).only(launch, function, before), dict.fromkeys((*_WHOLE, *others)), "kernel"
+    )
 
 
 def of_launch_as_run(trace: Trace, launch: int) -> str:
@@ -176,7 +178,7 @@ def of_launch_as_run(trace: Trace, launch: int) -> str:
     if table is None:
         return ""
     function, before = _place(trace, table, launch)
-    as_run = _ncu(trace).without("cache-control")
+    as_run = ncu_command(trace).without("cache-control")
     return _collect(trace, (_WARM, *as_run.only(launch, function, before)), _WHOLE, "kernel", as_run)
 
 
@@ -190,18 +192,18 @@ def _place(trace: Trace, table: KernelTable, launch: int) -> tuple[str, int]:
 
 def is_cut_off(trace: Trace) -> bool:
     """Whether a report ends because it has as many launches as were asked for: the program may have gone on."""
-    return trace.kernels is not None and Option("launch-count", str(len(trace.kernels))) in _ncu(trace).options
+    return trace.kernels is not None and Option("launch-count", str(len(trace.kernels))) in ncu_command(trace).options
 
 
 def empties_caches(trace: Trace) -> bool:
     """Whether caches were emptied before each pass: Nsight Compute does so unless it is told not to."""
-    return trace.origin.is_ncu and _WARM not in _ncu(trace).options
+    return trace.origin.is_ncu and _WARM not in ncu_command(trace).options
 
 
 def of_report(trace: Trace, sections: Iterable[str]) -> str:
     """The command that collects sections of all launches that a report has."""
     wanted = (Option("section", section) for section in dict.fromkeys(sections))
-    return _collect(trace, _ncu(trace).choice, wanted, "report")
+    return _collect(trace, ncu_command(trace).choice, wanted, "report")
 
 
 def of_function(trace: Trace, function: str) -> str:
@@ -266,7 +268,7 @@ def _timeline(trace: Trace, options: str) -> str:
     """A program that says itself what is to be looked at (cudaProfilerStart) is looked at there alone."""
     if is_of_amd(trace):
         return filled(trace, AMD_TIMELINE)
-    if _FROM_START in _ncu(trace).options:
+    if _FROM_START in ncu_command(trace).options:
         options = f"--capture-range=cudaProfilerApi {options}".strip()
     return filled(trace, TIMELINE.replace(PROGRAM, f"{options} {PROGRAM}" if options else PROGRAM))
 
@@ -274,12 +276,12 @@ def _timeline(trace: Trace, options: str) -> str:
 def _collect(
     trace: Trace, choice: Iterable[Option], wanted: Iterable[Option], name: str, made: NcuCommand | None = None
 ) -> str:
-    circumstances = (made or _ncu(trace)).circumstances
+    circumstances = (made or ncu_command(trace)).circumstances
     words = ("ncu", *map(str, (*circumstances, *choice, *wanted)), "-o", f"{name}_%i", program(trace))
     return " ".join(words)
 
 
-def _ncu(trace: Trace) -> NcuCommand:
+def ncu_command(trace: Trace) -> NcuCommand:
     """How a report of Nsight Compute was made; without any option where it does not say, or was made otherwise."""
     command = trace.origin.facts.get("command", "")
     known = parse(command) if trace.origin.is_ncu and isinstance(command, str) else None

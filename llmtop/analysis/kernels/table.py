@@ -360,7 +360,7 @@ def _grouped(kernels: Kernels, grouping: Grouping) -> list[Row]:
     if grouping is Grouping.LAUNCH:
         rows = [Row((i,), ns, ns, ns, ns) for i, ns in enumerate(table.duration_ns)]
     else:
-        rows = [_row(table, launches) for launches in _members(kernels, grouping)]
+        rows = [row_of(table, launches) for launches in _members(kernels, grouping)]
     return _ranked(rows)
 
 
@@ -380,7 +380,8 @@ def _members(kernels: Kernels, grouping: Grouping) -> Iterable[array[int]]:
     return alike([table.name_id] if grouping is Grouping.NAME else [table.name_id, *table.grid, *table.block])
 
 
-def _row(table: KernelTable, launches: array[int]) -> Row:
+def row_of(table: KernelTable, launches: array[int]) -> Row:
+    """Some launches as one row."""
     known = chosen(table.duration_ns, launches)
     if not known:
         return Row(launches, math.nan, math.nan, math.nan, math.nan)
@@ -768,7 +769,7 @@ class KernelRows:
     def _within(self, name: str) -> KernelRows:
         chosen = set(launches_in(self.kernels.trace, name)) if name.strip() else set(range(len(self.kernels.table)))
         parts = [array("q", (i for i in row.launches if i in chosen)) for row in self.rows]
-        return replace(self, rows=_ranked(_row(self.kernels.table, launches) for launches in parts if launches))
+        return replace(self, rows=_ranked(row_of(self.kernels.table, launches) for launches in parts if launches))
 
 
 _BY_RANGE = "nvtx:"

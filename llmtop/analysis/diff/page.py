@@ -1,0 +1,336 @@
+"""All that is said of two reports, as sections of sentences and tables: what every format prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.diff.beside import (
+    api_changes,
+    findings_change,
+    function_changes,
+    idle_changes,
+    memory_changes,
+    setup_changes,
+)
+from llmtop.analysis.diff.headline import ChangePart, headline
+from llmtop.analysis.diff.kernels import KernelChange, kernel_changes
+from llmtop.analysis.diff.match import Likeness
+from llmtop.analysis.diff.verdict import noise_said, signed, silent_kernels
+from llmtop.analysis.diff.why import COUNT, FactChange, why
+from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, Spread, breakdown
+from llmtop.analysis.tables import RowTable
+from llmtop.analysis.views import Cell, Column
+from llmtop.model import Unknown
+from llmtop.units import duration, quantity, si
+
+if TYPE_CHECKING:
+    from llmtop.analysis.diff.side import Side
+    from llmtop.analysis.kernels.breakdown.step_groups import StepGroup
+    from llmtop.model import Finding
+
+EXPLAINED = 10
+"""Kernels whose counters are told side by side."""
+_REASONS = 8
+_SMALL = 0.02
+"""Of all that changed: parts below it are summed up."""
+_CALLS = 15
+_FUNCTIONS = 20
+_SETUP = 20
+_LONGEST_FACT = 100
+_IDLE_POINTS = 0.005
+_MOST_TIMES = 100.0
+"""Above it "so many times" says nothing but that there was hardly any."""
+_FEWEST_ROWS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class DiffSection:
+    """A part of the page; what it has nothing of is left out."""
+
+    title: str
+    said: tuple[str, ...] = ()
+    table: RowTable | None = None
+
+
+def diff_sections(before: Side, after: Side) -> Iterator[DiffSection]:
+    """The sections that have something to say, made as they are asked for."""
+    for make in _SECTIONS:
+        section = make(before, after)
+        if section is not None and (section.said or (section.table is not None and len(section.table))):
+            yield section
+
+
+# -- the parts of the difference --------------------------------------------------------------------------------------
+
+_CHANGE = Column("change", "change", "ns", 9, 0, "what it adds to the time of B, or takes from it", is_signed=True)
+
+
+def _parts(before: Side, after: Side) -> DiffSection | None:
+    """What adds up to the difference."""
+    found = headline(before, after)
+    if found is None:
+        return None
+    rows = [*_rows(found.parts), (found.change_ns, "together")] if found.parts else []
+    more = [(one.ns, one.title) for one in found.beside]
+    columns = (_CHANGE, Column("name", "what"))
+    said = [said for said in (noise_said(before, after), *silent_kernels(before, after)) if said]
+    said += [f"beside that, of calls that only one capture has: {signed(ns)} {title}" for ns, title in more]
+    return DiffSection(f"What the difference is made of ({found.what})", tuple(said), _table(columns, rows))
+
+
+def _rows(parts: Sequence[ChangePart]) -> list[tuple[float, str]]:
+    whole = math.fsum(abs(one.ns) for one in parts)
+    large = [one for one in parts if abs(one.ns) >= _SMALL * whole]
+    small = parts[len(large) :]
+    rest = [(math.fsum(one.ns for one in small), f"{len(small)} smaller parts")] if len(small) > 1 else []
+    return [*((one.ns, one.title) for one in large), *(rest or ((one.ns, one.title) for one in small))]
+
+
+def _table(columns: tuple[Column, ...], rows: Sequence[Sequence[Cell]]) -> RowTable:
+    return RowTable(columns, tuple(rows), tuple(range(len(rows))))
+
+
+# -- kernels ----------------------------------------------------------------------------------------------------------
+
+_KERNELS = (
+    Column("name", "kernel", help="short name; old → new where it has another one"),
+    Column("before", "A", "ns", 9, 1, "mean of the calls in A"),
+    Column("after", "B", "ns", 9, 1, "mean of the calls in B"),
+    Column("share", "a call", "%", 8, 2, "by how much a call of B takes longer, of A's", is_signed=True),
+    Column("noise", "noise", "%", 7, 4, "what that may be without meaning anything"),
+    Column("says", "", "", 8, 2, "whether it is beyond the noise"),
+    Column("calls", "calls A", "1", 7, 5, "in A; of a step where steps are compared"),
+    Column("calls_after", "calls B", "1", 7, 5, "in B"),
+    Column("change", "in all", "ns", 9, 1, "what all calls take longer", is_signed=True),
+    Column("likeness", "told by", "", 20, 6, "by what it is taken for the same kernel"),
+)
+
+
+def kernel_rows_of(changes: Sequence[KernelChange]) -> RowTable:
+    """Kernels of both reports, one a row."""
+    return _table(_KERNELS, [_kernel(one) for one in changes])
+
+
+def _kernel(one: KernelChange) -> tuple[Cell, ...]:
+    before, after = one.before, one.after
+    known = not math.isnan(one.call_ns) and before is not None and before.mean_ns > 0
+    return (
+        one.name,
+        _NOT_THERE if before is None else _mean(before.mean_ns),
+        _NOT_THERE if after is None else _mean(after.mean_ns),
+        100 * one.call_ns / before.mean_ns if known and before is not None else None,
+        100 * one.noise.ns / before.mean_ns if known and before is not None else None,
+        says(one),
+        0 if before is None else _count(before.calls),
+        0 if after is None else _count(after.calls),
+        one.total_ns if one.is_timed else _NO_TIME,
+        "" if one.likeness in (Likeness.SAME, None) else str(one.likeness),
+    )
+
+
+_NOT_THERE = Unknown("it is not in this report")
+_NO_TIME = Unknown("its duration was not collected", "add --section SpeedOfLight")
+
+
+def _mean(ns: float) -> Cell:
+    return _NO_TIME if math.isnan(ns) else ns
+
+
+def _count(calls: float) -> Cell:
+    return int(calls) if calls == int(calls) else calls
+
+
+def says(one: KernelChange) -> str:
+    """What a row of the table comes to, in a word."""
+    if one.before is None:
+        return "new"
+    if one.after is None:
+        return "gone"
+    if one.before.has_failed or one.after.has_failed:
+        return "failed in B" if one.after.has_failed else "failed in A"
+    if math.isnan(one.call_ns):
+        return "no time"
+    return ("slower" if one.call_ns > 0 else "faster") if one.is_changed else "same"
+
+
+def _kernels(before: Side, after: Side) -> DiffSection:
+    changes = kernel_changes(before, after)
+    whole = math.fsum(abs(one.total_ns) for one in changes)
+    shown = [one for i, one in enumerate(changes) if i < _FEWEST_ROWS or _is_shown(one, whole)]
+    rest = len(changes) - len(shown)
+    more = math.fsum(one.total_ns for one in changes) - math.fsum(one.total_ns for one in shown)
+    said = (f"and {rest} more, which are the same but for {duration(more)} in all (--format csv lists all)",)
+    of = "mean step" if before.steps is not None else "report"
+    return DiffSection(f"Kernels (calls and time of the {of})", said if rest else (), kernel_rows_of(shown))
+
+
+def _is_shown(one: KernelChange, whole_ns: float) -> bool:
+    """Whether a kernel is worth a line among many."""
+    return says(one) != "same" or abs(one.total_ns) >= _SMALL * whole_ns
+
+
+def _why(before: Side, after: Side) -> DiffSection | None:
+    """What counters say of the kernels that changed most."""
+    if before.kernels.table.details is None or after.kernels.table.details is None:
+        return None
+    both = [one for one in kernel_changes(before, after) if one.is_in_both]
+    changed = [one for one in both if one.is_changed or math.isnan(one.call_ns)][:EXPLAINED]
+    said = [
+        f"{one.name}: {facts_said(why(before, after, one)) or 'no counter that both have differs'}" for one in changed
+    ]
+    return DiffSection("Why, by the counters (A → B)", tuple(said))
+
+
+def facts_said(facts: Sequence[FactChange]) -> str:
+    """Several facts in a sentence."""
+    return "; ".join(fact_said(one) for one in facts[:_REASONS])
+
+
+def fact_said(one: FactChange) -> str:
+    """A fact of both: "occupancy 48 % → 92 %"."""
+    is_told = one.unit not in ("%", "ratio") and 1 / _MOST_TIMES < one.ratio < _MOST_TIMES
+    times = f" (×{one.ratio:.2g})" if is_told else ""
+    return f"{one.what} {_value(one.before, one.unit)} → {_value(one.after, one.unit)}{times}"
+
+
+def _value(value: Cell, unit: str) -> str:
+    if isinstance(value, str) or value is None or isinstance(value, Unknown):
+        return str(value)
+    if unit == COUNT:
+        return si(value)
+    return str(value) if isinstance(value, int) and unit == "1" else quantity(value, unit)
+
+
+# -- all else ---------------------------------------------------------------------------------------------------------
+
+
+_STEPS = (
+    Column("name", "steps", help="by what they do, where that is told"),
+    Column("a", "A", "1"),
+    Column("b", "B", "1"),
+    Column("median_a", "median A", "ns"),
+    Column("median_b", "median B", "ns"),
+    Column("change", "change", "%", is_signed=True),
+    Column("slow_a", "slow A", "1", help="outliers"),
+    Column("slow_b", "slow B", "1", help="outliers"),
+)
+
+
+def _steps(before: Side, after: Side) -> DiffSection | None:
+    """Medians of the steps of each kind, and how many are outliers."""
+    mine, theirs = breakdown(before.trace, By.STEP), breakdown(after.trace, By.STEP)
+    if before.steps is None or after.steps is None or isinstance(mine, Unknown) or isinstance(theirs, Unknown):
+        return None
+    others = {one.group: one for one in theirs.spreads}
+    rows = [_step_row(mine, one, theirs, others[one.group]) for one in mine.spreads if one.group in others]
+    said = dict.fromkeys(f"found {one.found}" for one in (before.steps, after.steps))
+    left = "steps that are outliers are left out of what is compared above"
+    has_slow = before.steps.slow or after.steps.slow
+    return DiffSection("Steps", (*said, left) if has_slow else tuple(said), _table(_STEPS, rows))
+
+
+def _step_row(mine: Breakdown, one: Spread, theirs: Breakdown, other: Spread) -> tuple[Cell, ...]:
+    longer = 100 * (other.median_ns / one.median_ns - 1) if one.median_ns else None
+    slow = _slow(mine, one.group), _slow(theirs, one.group)
+    return one.group.title or "all", len(one.steps), len(other.steps), one.median_ns, other.median_ns, longer, *slow
+
+
+def _slow(steps: Breakdown, group: StepGroup) -> int:
+    return sum(part.is_slow for part in steps.parts if part.group == group)
+
+
+def _idle(before: Side, after: Side) -> DiffSection | None:
+    """Of captures without steps, what part of them GPUs had nothing to do."""
+    if before.steps is not None:
+        return None
+    changes = [one for one in idle_changes(before, after) if abs(one.after - one.before) >= _IDLE_POINTS]
+    columns = (Column("name", "a GPU had nothing to do"), Column("a", "A", "ratio"), Column("b", "B", "ratio"))
+    rows = [(one.title, one.before, one.after) for one in changes]
+    return DiffSection("Idle time, of each capture", (), _table(columns, rows))
+
+
+def _findings(before: Side, after: Side) -> DiffSection:
+    found = findings_change(before, after)
+    said = [*(f"gone: {_finding(one)}" for one in found.went), *(f"new: {_finding(one)}" for one in found.came)]
+    return DiffSection("Findings that came or went", tuple(said))
+
+
+def _finding(one: Finding) -> str:
+    return (
+        f"{one.rule}: {one.message}"
+        if one.message.startswith(one.subject)
+        else f"{one.rule}: {one.subject}: {one.message}"
+    )
+
+
+def _calls(before: Side, after: Side) -> DiffSection | None:
+    changes = api_changes(before, after)
+    if isinstance(changes, Unknown):
+        return None
+    notable = [one for one in changes if one.is_notable]
+    columns = (
+        Column("name", "call"), Column("a", "A", "1"), Column("b", "B", "1"),
+        Column("time_a", "time A", "ns"), Column("time_b", "time B", "ns"),
+    )  # fmt: skip
+    rows = [(one.name, _short(one.before), _short(one.after), one.before_ns, one.after_ns) for one in notable]
+    of = "a step, over all of the capture" if before.steps is not None else "the capture"
+    more = (f"and {len(rows) - _CALLS} more",) if len(rows) > _CALLS else ()
+    return DiffSection(f"CUDA calls that are made more or less often ({of})", more, _table(columns, rows[:_CALLS]))
+
+
+def _short(calls: float) -> Cell:
+    return _count(round(calls, 2))
+
+
+def _memory(before: Side, after: Side) -> DiffSection:
+    changes = memory_changes(before, after)
+    return DiffSection("Memory", tuple(fact_said(one) for one in changes))
+
+
+def _functions(before: Side, after: Side) -> DiffSection | None:
+    changes = function_changes(before, after)
+    columns = (
+        Column("change", "points", "%", is_signed=True), Column("a", "A", "ratio"), Column("b", "B", "ratio"),
+        Column("name", "function"),
+    )  # fmt: skip
+    rows = [(100 * (one.after - one.before), one.before, one.after, one.name) for one in changes]
+    more = (f"and {len(rows) - _FUNCTIONS} more",) if len(rows) > _FUNCTIONS else ()
+    return DiffSection("Stacks: own share of functions", more, _table(columns, rows[:_FUNCTIONS]))
+
+
+def _setup(before: Side, after: Side) -> DiffSection:
+    facts = setup_changes(before, after)
+    said = [f"{one.what}: {' → '.join(map(_cut, _apart(str(one.before), str(one.after))))}" for one in facts[:_SETUP]]
+    more = [f"and {len(facts) - _SETUP} more"] if len(facts) > _SETUP else []
+    return DiffSection("What the reports say of how they were made (A → B)", (*said, *more))
+
+
+def _apart(text: str, other: str) -> tuple[str, str]:
+    """Two texts without the words that both begin and end with.
+
+    >>> _apart("ncu --set full ./a -n 5", "ncu --set full --nvtx ./a -n 5")
+    ('… ./a -n 5', '… --nvtx ./a -n 5')
+    >>> _apart("ncu -o one ./a", "ncu -o two ./a"), _apart("12.1", "12.4")
+    (('… one …', '… two …'), ('12.1', '12.4'))
+    """
+    both = text.split(), other.split()
+    first = next((i for i, pair in enumerate(zip(*both, strict=False)) if pair[0] != pair[1]), min(map(len, both)))
+    turned = both[0][first:][::-1], both[1][first:][::-1]
+    last = next((i for i, pair in enumerate(zip(*turned, strict=False)) if pair[0] != pair[1]), min(map(len, turned)))
+    if not all(turned) or last == min(map(len, turned)):
+        last = 0
+    parts = (" ".join(words[first : len(words) - last]) for words in both)
+    mine, theirs = (f"{'… ' if first else ''}{part}{' …' if last else ''}" for part in parts)
+    return mine, theirs
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_FACT else f"{text[:_LONGEST_FACT]}…"
+
+
+_SECTIONS: tuple[Callable[[Side, Side], DiffSection | None], ...] = (
+    _parts, _kernels, _why, _steps, _idle, _findings, _calls, _memory, _functions, _setup,
+)  # fmt: skip

@@ -1,0 +1,140 @@
+"""Why a kernel takes another time: what its counters say in both reports, where they differ by more than noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.diff.comparable import SM_CLOCK
+from llmtop.analysis.kernels import counters as c
+from llmtop.analysis.kernels.counters import first, number, total
+from llmtop.analysis.kernels.table import dimensions
+from llmtop.model import Unknown, Value
+
+if TYPE_CHECKING:
+    from llmtop.analysis.diff.kernels import CallTimes, KernelChange
+    from llmtop.analysis.diff.side import Side
+    from llmtop.analysis.kernels.counters import Counters
+    from llmtop.analysis.kernels.stalls import Stalls
+    from llmtop.analysis.kernels.table import KernelFacts
+
+SAME = 0.05
+"""Counters of one launch each that differ by no more are taken for the same: replays alone make some per cent."""
+POINTS = 3.0
+"""Percentages and shares by so many points."""
+COUNT = "count"
+"""The unit of numbers of instructions, which run to billions."""
+_CYCLES = "cycles"
+_STALLED = 0.05
+"""Of the waiting: the share by which a reason has to move."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactChange:
+    """Something of a kernel, or of a report, that both tell and that differs.
+
+    Attributes:
+        unit: As in `units.quantity`, or `COUNT`; empty for text. Stalls are in cycles an instruction.
+    """
+
+    what: str
+    before: Value
+    after: Value
+    unit: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """The second over the first; NaN where that means nothing."""
+        if isinstance(self.before, str) or isinstance(self.after, str) or self.before <= 0 or self.after <= 0:
+            return math.nan
+        return self.after / self.before
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether it differs by more than counters of one launch do by themselves."""
+        if isinstance(self.before, str) or isinstance(self.after, str):
+            return self.before != self.after
+        if self.unit in ("%", "ratio"):
+            return abs(self.after - self.before) * (100 if self.unit == "ratio" else 1) >= POINTS
+        return abs(self.after - self.before) > SAME * max(abs(self.before), abs(self.after))
+
+
+def why(before: Side, after: Side, change: KernelChange) -> tuple[FactChange, ...]:
+    """What differs in a kernel, what limits it first. Decodes one launch of each report."""
+    if change.before is None or change.after is None or change.before.has_failed or change.after.has_failed:
+        return ()
+    both = _told(before, after, change.before, change.after)
+    return tuple(one for one in both if one.is_notable)
+
+
+def _told(before: Side, after: Side, mine: CallTimes, theirs: CallTimes) -> Iterator[FactChange]:
+    facts = before.kernels.facts(mine.launch), after.kernels.facts(theirs.launch)
+    metrics = before.kernels.metrics(mine.launch), after.kernels.metrics(theirs.launch)
+    yield FactChange("bound", str(facts[0].bound_name), str(facts[1].bound_name))
+    yield from _sizes(before, after, mine, theirs)
+    yield from _of_facts(*facts)
+    yield from _of_counters(*metrics)
+    if not isinstance(facts[0].stalls, Unknown) and not isinstance(facts[1].stalls, Unknown):
+        yield from _stalls(facts[0].stalls, facts[1].stalls)
+
+
+def _sizes(before: Side, after: Side, mine: CallTimes, theirs: CallTimes) -> Iterator[FactChange]:
+    for what in ("grid", "block"):
+        sizes = getattr(before.kernels, what)(mine.launch), getattr(after.kernels, what)(theirs.launch)
+        yield FactChange(what, *map(dimensions, sizes))
+
+
+_FACTS = (
+    ("of the roof", "roof_fraction", "ratio"),
+    ("occupancy", "occupancy", "%"),
+    ("registers a thread", "registers", "1"),
+    ("shared memory of a block", "shared_memory", "bytes"),
+    ("waves", "waves", "1"),
+    ("L1 hits", "l1_hits", "%"),
+    ("L2 hits", "l2_hits", "%"),
+)
+
+
+def _of_facts(mine: KernelFacts, theirs: KernelFacts) -> Iterator[FactChange]:
+    for what, name, unit in _FACTS:
+        values = getattr(mine, name), getattr(theirs, name)
+        if not any(isinstance(value, Unknown) for value in values):
+            yield FactChange(what, *values, unit)
+    if not isinstance(mine.traffic, Unknown) and not isinstance(theirs.traffic, Unknown):
+        yield FactChange("DRAM traffic", mine.traffic.bytes_per_s, theirs.traffic.bytes_per_s, "bytes/s")
+
+
+_COUNTERS = (
+    ("instructions executed", ("smsp__inst_executed.sum", "sm__inst_executed.sum"), COUNT),
+    ("compute busy", (c.COMPUTE_PERCENT,), "%"),
+    ("memory busy", c.MEMORY_PERCENT, "%"),
+    ("SM clock", SM_CLOCK, "Hz"),
+)
+
+
+def _of_counters(mine: Counters, theirs: Counters) -> Iterator[FactChange]:
+    moved = [total(number(one, name) for name in (c.DRAM_READ_BYTES, c.DRAM_WRITE_BYTES)) for one in (mine, theirs)]
+    if moved[0] is not None and moved[1] is not None:
+        yield FactChange("DRAM bytes", moved[0], moved[1], "bytes")
+    for what, names, unit in _COUNTERS:
+        values = first(mine, names), first(theirs, names)
+        if values[0] is not None and values[1] is not None:
+            yield FactChange(what, values[0], values[1], unit)
+
+
+def _stalls(mine: Stalls, theirs: Stalls) -> Iterator[FactChange]:
+    """Reasons whose part of the waiting moved; how long warps wait for them where both count cycles."""
+    if mine.unit != theirs.unit:
+        return
+    shares, values = (dict(mine.shares), dict(theirs.shares)), (dict(mine.values), dict(theirs.values))
+    reasons = dict.fromkeys((*shares[1], *shares[0]))
+    moved = {reason: shares[1].get(reason, 0.0) - shares[0].get(reason, 0.0) for reason in reasons}
+    is_counted = _CYCLES in mine.unit
+    for reason in sorted(moved, key=lambda reason: -abs(moved[reason])):
+        if abs(moved[reason]) < _STALLED:
+            return
+        both = values if is_counted else shares
+        was, now = (one.get(reason, 0.0) for one in both)
+        yield FactChange(f"stall {reason}", was, now, _CYCLES if is_counted else "ratio")

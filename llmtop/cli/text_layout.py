@@ -1,0 +1,114 @@
+"""Lines of text for a terminal, a log or a mail: headings, paragraphs and tables as wide as there is room."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.kernels.names import shorten_kernel
+from llmtop.cli.report_rows import cell_texts
+from llmtop.text import shorten
+
+if TYPE_CHECKING:
+    from llmtop.analysis.views import Column, TableView
+
+FALLBACK_SIZE = (100, 24)
+NARROWEST_NAME = 24
+_ASCII = str.maketrans(
+    {"–": "-", "·": "|", "…": "~", "→": "->", "×": "x", "µ": "u", "└": "+", "┘": "+", "┌": "+", "┐": "+",
+     "─": "-", "│": "|", "├": "+", "┤": "+", "┬": "+", "┴": "+", "┼": "+", "•": "*"}
+)  # fmt: skip
+"""What a terminal without these characters gets instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextStyle:
+    """What the output can show.
+
+    Attributes:
+        width: Columns.
+        bold: Headings may be bold.
+        ascii_only: Only ASCII can be written.
+        each_range: NVTX ranges stand by their full names.
+        by: What there is a table of time by; None for none.
+    """
+
+    width: int = 100
+    bold: bool = False
+    ascii_only: bool = False
+    each_range: bool = False
+    by: str | None = None
+
+
+def terminal_style(*, each_range: bool = False, by: str | None = None, to_terminal: bool = True) -> TextStyle:
+    """What standard output can show; of a file, nothing but its width is asked."""
+    from llmtop.tui.terminal import is_ascii_only
+
+    width = shutil.get_terminal_size(FALLBACK_SIZE).columns
+    if not to_terminal:
+        return TextStyle(width, each_range=each_range, by=by)
+    return TextStyle(width, _is_colourful(), is_ascii_only(os.environ, sys.stdout.encoding), each_range, by)
+
+
+def _is_colourful() -> bool:
+    """Whether headings may be bold: a terminal that nobody asked to be plain (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def in_ascii(line: str) -> str:
+    """The names of others have characters that nothing stands for."""
+    return line.translate(_ASCII).encode("ascii", "replace").decode("ascii")
+
+
+def heading(text: str, style: TextStyle) -> Iterator[str]:
+    """An empty line, and the text."""
+    yield ""
+    text = shorten(text, max(style.width, 40))
+    yield f"\x1b[1m{text}\x1b[0m" if style.bold else text
+
+
+def wrapped(text: str, style: TextStyle, indent: str, hanging: str | None = None) -> Iterator[str]:
+    """A paragraph, its further lines behind another indent where one is given."""
+    yield from textwrap.wrap(
+        text,
+        max(style.width, 40),
+        initial_indent=indent,
+        subsequent_indent=indent if hanging is None else hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def table_lines(table: TableView, most: int, style: TextStyle) -> Iterator[str]:
+    """The first rows, with as many columns as fit; the names take what is left over."""
+    columns = table.columns
+    rows = [cell_texts(table.cells(i), columns) for i in range(min(most, len(table)))]
+    titles = [column.title for column in columns]
+    widths = [max(map(len, texts)) for texts in zip(titles, *rows, strict=True)]
+    name = next(i for i, column in enumerate(columns) if column.key == "name")
+    whole, widths[name] = widths[name], min(widths[name], NARROWEST_NAME)
+    shown = fitting(columns, widths, style.width)
+    widths[name] = min(whole, widths[name] + max(0, style.width - 1 - sum(widths[i] + 2 for i in shown)))
+    yield from (row_line(texts, columns, shown, widths) for texts in (titles, *rows))
+
+
+def fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
+    """Leave out columns, the least important first, until the rest fits."""
+    shown = list(range(len(columns)))
+    while len(shown) > 1 and sum(widths[i] + 2 for i in shown) > width:
+        shown.remove(max(shown, key=lambda i: columns[i].shrink))
+    return shown
+
+
+def row_line(texts: Sequence[str], columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int]) -> str:
+    """One line of a table: of the columns that are shown."""
+    cells = []
+    for i in shown:
+        text = (shorten_kernel if columns[i].key == "name" else shorten)(texts[i], widths[i])
+        cells.append(text.rjust(widths[i]) if columns[i].is_number else text.ljust(widths[i]))
+    return ("  " + "  ".join(cells)).rstrip()

@@ -1,0 +1,346 @@
+"""Two reports beside each other: which kernels are the same, what changed, what that is made of, whether it counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from llmtop.analysis.diff.beside import api_changes, findings_change, setup_changes
+from llmtop.analysis.diff.comparable import caveats
+from llmtop.analysis.diff.headline import Headline, Unit, headline
+from llmtop.analysis.diff.kernels import kernel_changes
+from llmtop.analysis.diff.match import Likeness
+from llmtop.analysis.diff.noise import Noise, noise_of_sum
+from llmtop.analysis.diff.page import diff_sections, facts_said
+from llmtop.analysis.diff.side import sides
+from llmtop.analysis.diff.verdict import Outcome, diff_verdict
+from llmtop.analysis.diff.why import why
+from llmtop.model import Origin, Stack, Trace, Unknown
+from tests.kernel_traces import COMPUTE, DRAM, MEMORY, OCCUPANCY, Launch, report, stall_ratios
+from tests.nsys_capture import Capture
+from tests.random_reports import random_capture, random_report
+from tests.timeline_traces import COMPUTE as COMPUTE_STREAM
+from tests.timeline_traces import GEMM, NORM, THREAD, Made, trace_of
+
+ADD, MUL = (
+    f"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_{one}<float>>(int)"
+    for one in ("add", "mul")
+)
+
+
+def told(before: Trace, after: Trace) -> Headline:
+    found = headline(*sides(before, after))
+    assert found is not None
+    return found
+
+
+def times(name: str, *ns: float, grid: tuple[int, int, int] = (64, 1, 1)) -> list[Launch]:
+    return [Launch(name, one, grid=grid) for one in ns]
+
+
+# -- which kernels are the same ---------------------------------------------------------------------------------------
+
+
+def matched(before: Trace, after: Trace) -> dict[str, Likeness | None]:
+    return {one.name: one.likeness for one in kernel_changes(*sides(before, after))}
+
+
+def test_name_and_launch_come_first_then_less_and_less() -> None:
+    before = report(
+        Launch("same"), Launch("grown", grid=(8, 1, 1)), Launch("tuned<64>", function="tuned"), Launch("left"),
+        Launch("ampere_sgemm_64x32_nn"), Launch("other_left"),
+    )  # fmt: skip
+    after = report(
+        Launch("same"), Launch("grown", grid=(9, 1, 1)), Launch("tuned<128>", function="tuned"), Launch("right"),
+        Launch("nvjet_tst_128x64_64x6_1x2_h_bz_coopA_TNN"), Launch("other_right"),
+    )  # fmt: skip
+    found = matched(before, after)
+    assert found.pop("GEMM 64x32 fp32 cuBLAS → GEMM 128x64 bf16 nvjet") is Likeness.FAMILY
+    assert found == {
+        "same": Likeness.SAME,
+        "grown": Likeness.NAME,
+        "tuned": Likeness.TITLE,
+        "left": None,
+        "right": None,
+        "other_left": None,
+        "other_right": None,
+    }
+
+
+def test_sizes_that_both_have_are_not_mixed_with_the_one_that_changed() -> None:
+    before = report(*times("k", 10, grid=(1, 1, 1)), *times("k", 20, grid=(2, 1, 1)))
+    after = report(*times("k", 11, grid=(1, 1, 1)), *times("k", 30, grid=(3, 1, 1)), *times("k", 40, grid=(4, 1, 1)))
+    changes = {one.likeness: one for one in kernel_changes(*sides(before, after))}
+    assert changes[Likeness.SAME].call_ns == 1
+    assert (changes[Likeness.NAME].call_ns, changes[Likeness.NAME].by_calls_ns) == (15, 27.5 * 1)
+
+
+def test_one_kernel_each_is_compared_whatever_it_is_called() -> None:
+    assert matched(report(Launch("naive")), report(Launch("tiled"))) == {"naive → tiled": Likeness.ALONE}
+    assert matched(report(Launch("k")), report(Launch("k", grid=(1, 1, 1)))) == {"k": Likeness.NAME}
+
+
+# -- noise ------------------------------------------------------------------------------------------------------------
+
+
+def test_of_single_calls_a_threshold_is_taken() -> None:
+    (change,) = kernel_changes(*sides(report(Launch("k", 1e6)), report(Launch("k", 1.05e6))))
+    assert change.noise.common_ns == pytest.approx(0.05 * 1.025e6)
+    assert (change.noise.random_ns, change.noise.is_known) == (1000.0, False)
+    assert not change.is_changed
+    (slower,) = kernel_changes(*sides(report(Launch("k", 1e6)), report(Launch("k", 1.06e6))))
+    assert slower.is_changed
+
+
+def test_several_calls_tell_their_noise() -> None:
+    steady = report(*times("k", 999, 1000, 1001, 1000))
+    (change,) = kernel_changes(*sides(steady, report(*times("k", 1019, 1020, 1021, 1020))))
+    assert change.noise.is_known
+    # 1 % of 1010, and three times the root of 2 * (2 / 3) / 4.
+    assert change.noise.ns == pytest.approx(10.10 + 3 * math.sqrt(1 / 3))
+    assert change.is_changed
+    (noisy,) = kernel_changes(*sides(steady, report(*times("k", 800, 1020, 1240, 1020))))
+    assert noisy.call_ns == pytest.approx(20)
+    assert not noisy.is_changed
+
+
+def test_random_noise_evens_out_and_that_of_runs_does_not() -> None:
+    parts = [Noise(1.0, 3.0, is_known=True), Noise(1.0, 4.0, is_known=False)]
+    assert noise_of_sum(parts) == Noise(2.0, 5.0, is_known=False)
+
+
+# -- what the difference is made of -----------------------------------------------------------------------------------
+
+
+def test_kernels_that_are_called_as_often_add_up_with_those_that_are_new_or_gone() -> None:
+    before = report(*times("slow", 40_000), *times("same", 5_000), *times("first", 9_000), *times("second", 8_000))
+    after = report(*times("slow", 20_000), *times("same", 5_000), *times("fused", 11_000))
+    found = told(before, after)
+    assert (found.unit, found.before_ns, found.after_ns) == (Unit.KERNELS, 62_000, 36_000)
+    assert {one.title: one.ns for one in found.parts} == {
+        "slow": -20_000,
+        "gone: first and second": -17_000,
+        "new: fused": 11_000,
+    }
+    verdict = diff_verdict(*sides(before, after))
+    assert verdict.outcome is Outcome.FASTER
+    assert verdict.said.startswith("B is 42 % faster over all kernels: 62.0 µs → 36.0 µs (-26.0 µs); -20.0 µs slow,")
+    assert "the kernels that both have differ by -20.0 µs" in verdict.said
+
+
+def test_fewer_calls_at_the_same_time_are_not_faster() -> None:
+    """68 calls of which 60 are left in a shorter capture save nothing."""
+    before = report(*times("attention", *[10_000.0] * 68), *times("norm", *[500.0] * 136))
+    after = report(*times("attention", *[10_000.0] * 60), *times("norm", *[500.0] * 120))
+    found = told(before, after)
+    assert found.unit is Unit.CALLS
+    assert found.change_ns == 0
+    assert [(one.title, one.ns) for one in found.beside] == [
+        ("called more or less often: attention and norm", -8 * 10_000 - 16 * 500)
+    ]
+    said = diff_verdict(*sides(before, after))
+    assert said.outcome is Outcome.NOISE
+    assert "Not counted: -88.0 µs" in said.said
+
+
+def test_times_over_two_are_told_as_times() -> None:
+    fast, slow = report(*times("k", 10_000)), report(*times("k", 45_000))
+    assert diff_verdict(*sides(slow, fast)).said.startswith("B is 4.5 times as fast over all kernels")
+    assert diff_verdict(*sides(fast, slow)).said.startswith("B takes 4.5 times as long over all kernels")
+
+
+def test_a_kernel_without_a_time_is_in_no_sum_and_is_named() -> None:
+    before, after = report(*times("a", 1e6), *times("b", math.nan)), report(*times("a", 2e6), *times("b", 9e6))
+    found = told(before, after)
+    assert (found.before_ns, found.after_ns) == (1e6, 2e6)
+    (section,) = [one for one in diff_sections(*sides(before, after)) if one.title.startswith("What the difference")]
+    assert section.said[-1] == "without a time in one report, and so in no sum: b"
+
+
+def stepped(*steps: tuple[float, float, float]) -> Trace:
+    """Decode steps of (µs of a GEMM, of a norm, of a synchronisation that the GPU waits for)."""
+    spans: dict[str, list[Made]] = {"kernel": [], "launch": [], "call": [], "nvtx": []}
+    now = 0.0
+    for i, (gemm, norm, waited) in enumerate(steps):
+        launches = (now + 1, now + 2)
+        spans["launch"] += [Made(THREAD, "cudaLaunchKernel", at, at + 1, 2 * i + n) for n, at in enumerate(launches)]
+        begins = now + 4
+        spans["kernel"] += [
+            Made(COMPUTE_STREAM, GEMM, begins, begins + gemm, 2 * i),
+            Made(COMPUTE_STREAM, NORM, begins + gemm, begins + gemm + norm, 2 * i + 1),
+        ]
+        ended = begins + gemm + norm
+        spans["call"].append(Made(THREAD, "cudaStreamSynchronize", now + 3, ended + waited))
+        spans["nvtx"].append(Made(THREAD, f"decode {i}", now, ended + waited))
+        now = ended + waited
+    return trace_of(spans, end=now)
+
+
+def test_a_step_is_the_mean_of_those_that_are_no_outliers() -> None:
+    usual = [(100.0, 20.0, 30.0)] * 8
+    before, after = stepped(*usual), stepped(*[(100.0, 10.0, 10.0)] * 7, (100.0, 10.0, 900.0))
+    found = told(before, after)
+    assert (found.unit, found.what) == (Unit.STEP, "decode step")
+    sample = sides(before, after)[1].steps
+    assert sample is not None
+    assert (sample.kind, sample.slow, len(sample.all)) == ("decode", 1, 8)
+    assert found.before_ns == pytest.approx(154_000)
+    assert found.after_ns == pytest.approx(124_000)
+    parts = {one.title: one.ns for one in found.parts}
+    assert parts["norm kernels"] == pytest.approx(-10_000)
+    assert math.fsum(one.ns for one in found.parts if one.is_idle) == pytest.approx(-20_000)
+    assert math.fsum(parts.values()) == pytest.approx(found.change_ns)
+    assert diff_verdict(*sides(before, after)).said.startswith(
+        "B is 19 % faster per decode step: 154 µs → 124 µs (-30.0 µs); -16.2 µs idle: synchronisation"
+    )
+
+
+def test_other_findings_and_calls_a_step_are_told() -> None:
+    before, after = sides(stepped(*[(100.0, 20.0, 30.0)] * 8), stepped(*[(100.0, 20.0, 30.0)] * 4))
+    calls = api_changes(before, after)
+    assert not isinstance(calls, Unknown)
+    assert {one.name: (one.before, one.after) for one in calls} == {
+        "cudaStreamSynchronize": (1, 1),
+        "cudaLaunchKernel": (2, 2),
+    }
+    assert not any(one.is_notable for one in calls)
+
+
+# -- whether it can be compared ---------------------------------------------------------------------------------------
+
+
+def grave(before: Trace, after: Trace) -> str:
+    return diff_verdict(*sides(before, after)).cannot
+
+
+def test_reports_of_other_gpus_are_not_comparable_and_say_what_is_compared() -> None:
+    said = grave(report(Launch("k")), report(Launch("k"), gpu="NVIDIA A100"))
+    assert said.startswith("not comparable in time: they are of other GPUs: NVIDIA H100 and NVIDIA A100. What follows")
+    assert diff_verdict(*sides(report(Launch("k")), report(Launch("k"), gpu="NVIDIA A100"))).said.startswith("as measu")
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "is_grave", "said"),
+    [
+        ("--clock-control none", "", True, "--clock-control is none and base"),
+        ("--replay-mode application", "--replay-mode kernel", True, "--replay-mode is application and kernel"),
+        ("--nvtx --nvtx-include decode/", "", False, "--nvtx-include is decode/ and not given"),
+        ("-c 5", "-c 9", False, "--launch-count is 5 and 9"),
+    ],
+)
+def test_options_of_the_profiler_are_compared(mine: str, theirs: str, is_grave: bool, said: str) -> None:
+    traces = [report(Launch("k"), command=f"ncu {options} ./program") for options in (mine, theirs)]
+    (caveat,) = caveats(*sides(traces[0], traces[1]))
+    assert (caveat.text, caveat.is_grave) == (said, is_grave)
+
+
+def test_a_report_that_does_not_say_how_it_was_made_is_not_held_against_another() -> None:
+    assert caveats(*sides(report(Launch("k")), report(Launch("k"), command="ncu --clock-control none ./p"))) == ()
+
+
+def test_clocks_of_the_same_kernels_are_compared() -> None:
+    clocks = [report(Launch("k", 1e6, {"smsp__cycles_elapsed.avg.per_second": hz})) for hz in (1.98e9, 1.1e9, 1.9e9)]
+    (slow,) = caveats(*sides(clocks[0], clocks[1]))
+    assert slow.is_grave
+    assert slow.text.startswith("the SMs ran at 1.98 GHz and 1.10 GHz")
+    (warm,) = caveats(*sides(clocks[0], clocks[2]))
+    assert not warm.is_grave
+
+
+def test_other_sections_other_sizes_and_other_tools_are_said() -> None:
+    collected = report(Launch("k"), sections=("SpeedOfLight",)), report(Launch("k"), sections=("Occupancy",))
+    (sections,) = caveats(*sides(*collected))
+    assert sections.text == "other sections were collected: SpeedOfLight only in A; Occupancy only in B"
+    (sizes,) = caveats(*sides(report(Launch("k")), report(Launch("k", grid=(1, 1, 1)))))
+    assert sizes.text == "k ran with another grid or block, 100 % of the time: the same work?"
+    timeline = replace(report(Launch("k"), counted=False), origin=Origin("nsys-sqlite", gpu="NVIDIA H100"))
+    assert "Nsight Compute runs each kernel alone" in grave(report(Launch("k")), timeline)
+    assert "no kernel is in both" in grave(report(Launch("a"), Launch("b")), report(Launch("c"), Launch("d")))
+
+
+# -- why --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_counters_say_of_a_kernel_that_changed() -> None:
+    counters = {COMPUTE: 20.0, MEMORY: 30.0, DRAM: 30.0, OCCUPANCY: 48.0, **stall_ratios(long_scoreboard=9, wait=1)}
+    others = {COMPUTE: 21.0, MEMORY: 85.0, DRAM: 85.0, OCCUPANCY: 92.0, **stall_ratios(long_scoreboard=2, wait=1)}
+    before, after = sides(report(Launch("k", 9e4, counters)), report(Launch("k", 3e4, others)))
+    (change,) = kernel_changes(before, after)
+    said = facts_said(why(before, after, change))
+    assert said.startswith("bound latency → memory; occupancy 48 % → 92 %")
+    assert "memory busy 30 % → 85 %" in said
+    assert "compute busy" not in said
+    assert "stall long_scoreboard 9.00 cycles → 2.00 cycles (×0.22)" in said
+
+
+def test_findings_that_came_and_went() -> None:
+    counters = {COMPUTE: 20.0, MEMORY: 90.0, DRAM: 90.0}
+    busy, idle = report(Launch("k", 9e4, counters)), report(Launch("k", 9e4, {COMPUTE: 20.0, MEMORY: 20.0, DRAM: 20.0}))
+    change = findings_change(*sides(busy, idle))
+    assert [one.rule for one in change.went] == ["kernel-memory-roof"]
+    assert not [one.rule for one in change.came if one.rule == "kernel-memory-roof"]
+    back = findings_change(*sides(idle, busy))
+    assert [one.rule for one in back.came] == ["kernel-memory-roof"]
+
+
+def test_of_how_they_were_made_only_what_differs_is_said() -> None:
+    facts = {"command": "ncu --set full ./a -n 5", "CUDA": "12.1", "captured": "1", "only": "x"}
+    traces = [
+        replace(report(Launch("k")), origin=Origin("ncu-rep", facts=one, tool_version="2024.1"))
+        for one in (facts, {**facts, "command": "ncu --set full ./a -n 9", "captured": "2", "other": "y"})
+    ]
+    (fact,) = setup_changes(*sides(traces[0], traces[1]))
+    assert fact.what == "command"
+
+
+def test_stacks_compare_by_shares() -> None:
+    def stacks(*weights: float) -> Trace:
+        named = zip(("wait", "run"), weights, strict=True)
+        return Trace(Origin("folded"), stacks=tuple(Stack(("main", name), weight, "samples") for name, weight in named))
+
+    verdict = diff_verdict(*sides(stacks(30, 10), stacks(100, 100)))
+    assert verdict.said == "in B the shares of functions are +25.0 points run, -25.0 points wait"
+    assert diff_verdict(*sides(stacks(30, 10), stacks(60, 20))).outcome is Outcome.SAME
+
+
+# -- properties -------------------------------------------------------------------------------------------------------
+
+
+def random_traces(folder: Path) -> Sequence[tuple[Trace, Trace]]:
+    reports = [(random_report(seed), random_report(seed + 50)) for seed in range(12)]
+    captures: list[Capture] = [random_capture(seed) for seed in range(4)]
+    written = []
+    for i, capture in enumerate(captures):
+        (folder / str(i)).mkdir()
+        written.append(capture.trace(folder / str(i)))
+    return [*reports, *zip(written[::2], written[1::2], strict=True)]
+
+
+def test_a_report_does_not_differ_from_itself_and_the_difference_turns_with_the_reports(tmp_path: Path) -> None:
+    for before, after in random_traces(tmp_path):
+        for one in (before, after):
+            same = diff_verdict(*sides(one, one))
+            assert same.outcome is Outcome.SAME
+            assert (same.cannot, same.cautions) == ("", ())
+            assert not any(change.has_other_calls or change.is_changed for change in kernel_changes(*sides(one, one)))
+        there, back = headline(*sides(before, after)), headline(*sides(after, before))
+        if there is None or back is None:
+            assert there is back
+            continue
+        assert (there.before_ns, there.after_ns) == pytest.approx((back.after_ns, back.before_ns))
+        assert there.noise.ns == pytest.approx(back.noise.ns)
+        assert math.fsum(one.ns for one in there.parts) == pytest.approx(there.change_ns, abs=1e-3)
+        changes = kernel_changes(*sides(before, after)), kernel_changes(*sides(after, before))
+        assert sorted(one.total_ns for one in changes[0]) == pytest.approx(sorted(-one.total_ns for one in changes[1]))
+
+
+def test_all_that_is_said_of_random_reports_can_be_said(tmp_path: Path) -> None:
+    for before, after in random_traces(tmp_path):
+        for one in (sides(before, after), sides(after, before)):
+            titles = [section.title for section in diff_sections(*one)]
+            assert titles[0].startswith(("What the difference", "Kernels"))
+            assert len(set(titles)) == len(titles)
