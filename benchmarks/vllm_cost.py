@@ -1,6 +1,7 @@
 """What llmtop costs beside a server as large as vLLM: processor time of its every process and thread.
 
     sudo python benchmarks/vllm_cost.py [--seconds 60] [--rounds 3] [--modes full,off] [--against CHECKOUT]
+    sudo python benchmarks/vllm_cost.py --pid PID     a server that runs here, under its own load, on its own GPUs
 
 The server is a stand-in (vllm_stand_in.py): an API server and an engine with 170 threads, of which ten wake 500 times
 a second, and a metrics page of 100 kB; one made-up GPU beside it. With `--against` another checkout of llmtop
@@ -62,6 +63,16 @@ def stand_in() -> Iterator[tuple[int, int]]:
                 server.terminate()
 
 
+@contextmanager
+def server(pid: int | None) -> Iterator[tuple[int, Mapping[str, str | None]]]:
+    """The PID to attach to and llmtop's environment: the given server's, or the stand-in's beside a made-up GPU."""
+    if pid is not None:
+        yield pid, {}
+        return
+    with stand_in() as (front, engine), fake_gpus(1, user=engine) as env:
+        yield front, env
+
+
 def spent_s(pid: int) -> defaultdict[str, float]:
     """Processor time so far: of llmtop as "TUI", and of its kinds of helpers; that of threads that have ended too."""
     spent: defaultdict[str, float] = defaultdict(float)
@@ -121,11 +132,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--interval", type=float, default=0.5)
     parser.add_argument("--modes", type=lambda text: text.split(","), default=["full", "off"], help="of --probes")
+    parser.add_argument("--pid", type=int, help="of a server that runs here, in place of the stand-in")
     parser.add_argument("--against", type=Path, help="another checkout, measured at the same time")
     options = parser.parse_args()
     print(machine())
     checkouts = {"this": ROOT} | ({"that": options.against.resolve()} if options.against else {})
-    with stand_in() as (pid, engine), fake_gpus(1, user=engine) as env:
+    with server(options.pid) as (pid, env):
         runs: dict[tuple[str, str], list[Window]] = {}
         for mode in options.modes:
             for name, windows in measure(checkouts, mode, pid, options, env).items():
