@@ -55,15 +55,19 @@ class Aim:
         engines: The servers known: what tells roles, and whose metrics a page holds.
         find_urls: Where the metrics are by now; a server that is still starting has no port yet.
         endpoint: What the user said of the metrics endpoint.
-        last_line: The newest line of the output of a server that llmtop has launched; empty without one.
+        output: The newest lines, so many, of what a server has printed that llmtop has launched; None without one.
         probes: How closely the kernel is asked.
     """
 
     engines: Sequence[Engine]
     find_urls: Callable[[], Sequence[str]] | None = None
     endpoint: Endpoint = field(default_factory=Endpoint)
-    last_line: Callable[[], str] = str
+    output: Callable[[int], Sequence[str]] | None = None
     probes: Probes = Probes.FULL
+
+    def last_line(self) -> str:
+        """The newest line of the output of a launched server; empty without one."""
+        return next(iter(self.output(1)), "") if self.output is not None else ""
 
 
 class Collector(Protocol):

@@ -21,6 +21,7 @@ from llmtop.collectors.proc_groups import CpuQuotas
 from llmtop.collectors.proc_host import read_host
 from llmtop.collectors.proc_poll import KnownProcess, ProcPoll
 from llmtop.collectors.proc_threads import ThreadAccess
+from llmtop.collectors.server_log import ServerLog
 from llmtop.collectors.thread_reader import ThreadReader
 from llmtop.model import (
     NS_PER_S,
@@ -68,6 +69,8 @@ class ProcCollector:
 
     Args:
         engines: What tells the roles of processes that start later than the target was looked at.
+        exits: How processes end.
+        log: Where the server writes to.
     """
 
     name = "proc"
@@ -89,6 +92,7 @@ class ProcCollector:
         engines: Sequence[Engine] = (),
         clock: Clock = time.monotonic_ns,
         exits: Exits | None = None,
+        log: ServerLog | None = None,
     ) -> None:
         self._target = target
         self._exits = exits or Exits()
@@ -98,7 +102,8 @@ class ProcCollector:
         self._clock = clock
         self._processes: dict[int, KnownProcess] = {}
         self._threads = ThreadReader(clock)
-        self._ends = ProcessEnds(target, self._exits, self._processes, clock)
+        self._log = log or ServerLog()
+        self._ends = ProcessEnds(target, self._exits, self._log, self._processes, clock)
         self._quotas = CpuQuotas(target.root_pid, clock)
         self._listed: set[int] = set()
         self._relisted_ns = 0
@@ -118,12 +123,14 @@ class ProcCollector:
 
     def __enter__(self) -> Self:
         self._exits.open()
+        self._log.open(self._target.root_pid)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._exits.close()
+        self._log.close()
         self._threads.close()
 
     def poll(self) -> Trace:
@@ -384,4 +391,4 @@ def collector(target: Target, aim: Aim) -> Collector:
     from llmtop.collectors.tracing.collector import are_allowed
 
     senders = SignalSenders() if are_allowed(aim.probes) else None
-    return ProcCollector(target, aim.engines, exits=Exits(senders=senders))
+    return ProcCollector(target, aim.engines, exits=Exits(senders=senders), log=ServerLog(aim.output))

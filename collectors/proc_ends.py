@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from llmtop.collectors.base import Clock
-    from llmtop.collectors.exits import Exits
+    from llmtop.collectors.exits import Exit, Exits
     from llmtop.collectors.proc_poll import KnownProcess, ProcPoll
+    from llmtop.collectors.server_log import ServerLog
     from llmtop.model import Fact, Target, TrackId
 
 MARKS_PER_POLL = 5
@@ -25,6 +26,8 @@ TOLD_EVERY_NS = 10 * NS_PER_S
 MOST_ENDED = 20
 """Parts of the server that are remembered after their end."""
 _NAMES_TOLD = 3
+_LOG_COMES_NS = 5 * NS_PER_S
+"""How long after a process's end the rest of its output is waited for."""
 
 
 @dataclass(slots=True)
@@ -38,6 +41,7 @@ class _Ended:
     was_over: bool = False
     """It had ended before the first look, which is then what `ended_ns` tells."""
     alive_ns: int = 0
+    log_error: str = ""
     shown: Track | None = None
 
 
@@ -59,14 +63,18 @@ class ProcessEnds:
 
     Args:
         target: The server.
-        exits: Tells how processes ended; its owner opens and closes it.
+        exits: Tells how processes ended; its owner opens and closes it, as the next.
+        log: Where the server's processes write to.
         processes: Those that live, by PID, as the collector knows them at each moment.
         clock: Of the marks.
     """
 
-    def __init__(self, target: Target, exits: Exits, processes: Mapping[int, KnownProcess], clock: Clock) -> None:
+    def __init__(
+        self, target: Target, exits: Exits, log: ServerLog, processes: Mapping[int, KnownProcess], clock: Clock
+    ) -> None:
         self._target = target
         self._exits = exits
+        self._log = log
         self._processes = processes
         self._clock = clock
         self.over: dict[TrackId, _Ended] = {}
@@ -168,7 +176,17 @@ class ProcessEnds:
             facts[EndedFact.WAS_OVER] = 1
         if exit.words:
             facts[EndedFact.WORDS] = exit.words
+        facts |= self._said(ended, exit)
         return Track(id, TrackKind.ENDED, ended.role, facts=facts)
+
+    def _said(self, ended: _Ended, exit: Exit) -> dict[str, Fact]:
+        """What the server's log says of a part that was not told to end; read for a while, for it may be late."""
+        if exit.is_regular or exit.is_killed or exit.is_oom:
+            return {}
+        if not ended.was_over and self._clock() - ended.ended_ns < _LOG_COMES_NS:
+            ended.log_error = self._log.last_error() or ended.log_error
+        said = {EndedFact.LOG_ERROR: ended.log_error, EndedFact.LOG_COMMAND: self._log.command}
+        return {name: words for name, words in said.items() if words}
 
     def tell_brief(self, news: ProcPoll, now: int) -> None:
         """One mark for all the compilers and shells that came and went meanwhile."""

@@ -269,12 +269,9 @@ class _Following:
         from llmtop.collectors.registry import target_collectors
         from llmtop.servers.registry import ENGINES
 
-        aim = Aim(ENGINES, self._follower.urls, self._endpoint, self._last_line, self._probes)
+        output = None if self._launched is None else self._launched.lines
+        aim = Aim(ENGINES, self._follower.urls, self._endpoint, output, self._probes)
         return target_collectors(target, aim)
-
-    def _last_line(self) -> str:
-        lines = self._launched.lines(1) if self._launched is not None else ()
-        return lines[0] if lines else ""
 
 
 def find(pid: int, *, may_ask: bool = False) -> Target:

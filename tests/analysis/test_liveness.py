@@ -294,6 +294,14 @@ def test_want_of_memory_is_named() -> None:
     assert "more memory" in fault.action
 
 
+def test_the_error_that_its_log_names_is_what_to_mend() -> None:
+    said = {"log_error": "ValueError: no room", "log_command": "tail -n 200 /var/log/vllm.log"}
+    [fault] = liveness(renamed(ENGINE_KILLED, 7, how="exit code 1", **said)).faults
+    assert fault.action == "mend this and restart: ValueError: no room"
+    assert "its log ends with: ValueError: no room" in fault.evidence
+    assert fault.next_command == "tail -n 200 /var/log/vllm.log"
+
+
 def test_what_had_ended_before_the_first_look_is_told_so() -> None:
     [fault] = liveness(renamed(ENGINE_KILLED, 7, is_zombie=1, parent=5, was_over=1)).faults
     assert re.search(r"at least \d+ s ago, before llmtop came; APIServer", fault.message)

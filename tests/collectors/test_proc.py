@@ -248,6 +248,28 @@ def test_a_server_that_is_gone_before_the_first_poll() -> None:
     assert "has exited" in why.reason
 
 
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("raise ValueError('no room')", "ValueError: no room"),
+        ("os.write(2, b'ValueError: no room'); os.kill(os.getpid(), 9)", None),
+        ("os.write(2, b'ValueError: no room')", None),
+    ],
+    ids=["it failed", "it was killed", "it ended as told"],
+)  # fmt: skip
+def test_the_log_of_a_server_that_fails_is_read_after_its_end(tmp_path: Path, code: str, error: str | None) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        argv = [sys.executable, "-c", f"import os; input(); {code}"]
+        program = subprocess.Popen(argv, stdin=subprocess.PIPE, stderr=file)
+    with program, ProcCollector(target(program.pid)) as collector:
+        collector.poll()
+        program.communicate(b"\n", timeout=30)
+        [ended] = collector.poll().tracks_of(TrackKind.ENDED)
+    assert ended.facts.get("log_error") == error
+    assert ended.facts.get("log_command") == (None if error is None else f"tail -n 200 {log}")
+
+
 def test_a_server_that_is_a_zombie_before_the_first_poll_tells_how_it_ended() -> None:
     with subprocess.Popen(["sh", "-c", "kill -KILL $$"]) as program:
         eventually(lambda: (stat := procfs.stat(program.pid)) is not None and stat.state == "Z", "the zombie")

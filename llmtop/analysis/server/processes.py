@@ -229,6 +229,8 @@ def _says_end(trace: Trace, track: Track) -> tuple[str, ...]:
         lines.append(f"it is a zombie: its parent (pid {parent}) has not noticed (/proc/PID/stat)")
     if words := track.facts.get(EndedFact.WORDS):
         lines.append(f"{words} (kernel log)")
+    if error := track.facts.get(EndedFact.LOG_ERROR):
+        lines.append(f"its log ends with: {error}")
     return tuple(lines)
 
 
@@ -250,10 +252,14 @@ def _what_to_do(track: Track) -> str:
         return "restart the server; the GPU's fault (XID) is in the event log: e"
     if track.facts.get(EndedFact.SENDER) == SignalSender.OUTSIDE:
         return "find out why it was killed: by whom is said above; then start it again"
+    if error := track.facts.get(EndedFact.LOG_ERROR):
+        return f"mend this and restart: {error}"
     return "restart the server; its log says why it ended"
 
 
 def _log_of(track: Track) -> str:
+    if command := track.facts.get(EndedFact.LOG_COMMAND):
+        return str(command)
     pid = track.facts.get(EndedFact.PID)
     return f"sudo dmesg -T | grep -iE 'oom|killed process|segfault|xid|pid.?{pid}' | tail"
 
