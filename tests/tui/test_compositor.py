@@ -55,13 +55,19 @@ class SideBySide(LlmtopApp):
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Region]]:
     """Which widgets were asked for which of their cells."""
     found: list[tuple[str, Region]] = []
-    render_lines = Widget.render_lines
 
-    def counted(widget: Widget, crop: Region) -> list[Strip]:
-        found.append((widget.id or type(widget).__name__, crop))
-        return render_lines(widget, crop)
+    def count(kind: type[Widget]) -> None:
+        render_lines = kind.render_lines
 
-    monkeypatch.setattr(Widget, "render_lines", counted)
+        def counted(widget: Widget, crop: Region) -> list[Strip]:
+            if kind is DiffedWidget or not isinstance(widget, DiffedWidget):  # these may ask Textual in turn
+                found.append((widget.id or type(widget).__name__, crop))
+            return render_lines(widget, crop)
+
+        monkeypatch.setattr(kind, "render_lines", counted)
+
+    for kind in (Widget, DiffedWidget):
+        count(kind)
     return found
 
 

@@ -18,6 +18,7 @@ from llmtop.analysis.series.ages import age_text, old_s
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.tui.aside import ANALYSING, Analysed, analyse_on_thread
 from llmtop.tui.contents import Contents
+from llmtop.tui.edges import Edges
 from llmtop.tui.faults import FaultBorder, fault_text
 from llmtop.tui.panes.view import Context, V, View
 from llmtop.tui.render.lines import Part, cut, explain, fill, prose, spelled, width_of
@@ -134,6 +135,7 @@ class DiffedWidget(FaultBorder):
 
     _strips: tuple[Strip, ...] = ()
     _backgrounds: tuple[Color, Color] | None = None
+    _edges: Edges | None = None
 
     @property
     def background_colors(self) -> tuple[Color, Color]:
@@ -144,7 +146,7 @@ class DiffedWidget(FaultBorder):
 
     def notify_style_update(self) -> None:
         """The style sheet was applied anew, here and below: another theme, another class above."""
-        self._backgrounds = None
+        self._backgrounds = self._edges = None
         super().notify_style_update()
 
     def send_frame(self, strips: Sequence[Strip]) -> None:
@@ -169,6 +171,15 @@ class DiffedWidget(FaultBorder):
         width, height = self.size
         look = look_of(self)
         self.send_frame(fill(prose(said, width, look, "bad"), width, height, look) if width and height else ())
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Of lines that have changed only what stands between the edges is made anew."""
+        known = None if self._edges is None else self._edges.around(self, crop)
+        if known is not None:
+            return known
+        lines = super().render_lines(crop)
+        self._edges = Edges.of(self, crop, lines) or self._edges
+        return lines
 
     def render_line(self, y: int) -> Strip:
         if y < len(self._strips):

@@ -110,6 +110,7 @@ class LiveScreen(FullScreen):
             self.folded,
         )
         """All that shows the same moment."""
+        self._tables = [one for one in (*self.panes.values(), self.table, self.events) if isinstance(one, TablePane)]
         for pane in self._parts:
             if isinstance(pane, Pane):
                 pane.frame_sync = self.frame_sync
@@ -150,7 +151,7 @@ class LiveScreen(FullScreen):
 
     def send_frame(self) -> bool:
         """Send what has changed with the moment just shown, as `FullScreen.send_at_once` has it."""
-        has_rows = any(one.display for one in self.query(TablePane))  # these are told of their rows by messages
+        has_rows = any(one.display for one in self._tables)  # these are told of their rows by messages
         return not has_rows and self.send_at_once(self._parts)
 
     def refresh_diagnosis(self, above: DiagnosisScreen) -> None:
@@ -377,8 +378,7 @@ class LiveScreen(FullScreen):
 
     def action_live(self) -> None:
         """Clear a filter; or else close the log; or else back to now; or else out of a zoomed pane."""
-        tables = self.query(TablePane)
-        filtering = next((one for one in tables if one.display and one.has_class("-filtering")), None)
+        filtering = next((one for one in self._tables if one.display and one.has_class("-filtering")), None)
         if filtering is not None:
             filtering.action_clear_filter()
         elif self.where.is_log_open:
