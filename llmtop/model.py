@@ -16,6 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Final, NewType, Protocol, TypeAlias
 
 NS_PER_S = 1_000_000_000
@@ -415,6 +416,80 @@ class KernelDetails(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class KernelCode:
+    """The instructions of one launch in columns, by address; row i of every column is instruction i.
+
+    Attributes:
+        addresses: As the per-instruction values of the report are keyed.
+        functions: The functions that they are of; `function_id` indexes them.
+        offsets: Of each from the beginning of its function, in bytes.
+        files: Of the source; `file_id` indexes them, -1 where no line is known.
+        file_bytes: How long they were when they were compiled; 0 where that is not told.
+        line: From 1 on; 0 where it is not known.
+        ptx_line: The same in `ptx`.
+        ptx: The intermediate code that the instructions were made from, or why there is none.
+        why_no_lines: Why no instruction has a line; None where any has.
+    """
+
+    addresses: array[int]
+    functions: tuple[str, ...]
+    function_id: array[int]
+    offsets: array[int]
+    files: tuple[str, ...]
+    file_bytes: tuple[int, ...]
+    file_id: array[int]
+    line: array[int]
+    ptx_line: array[int]
+    ptx: tuple[str, ...] | Unknown
+    why_no_lines: Unknown | None = None
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SourceText:
+    """The lines of a source file, clean.
+
+    Attributes:
+        found: Where they are from: "in the report", or the path of the file.
+        doubt: Why they may not be what the kernel was made from; empty where nothing says so.
+    """
+
+    lines: tuple[str, ...]
+    found: str
+    doubt: str = ""
+
+
+class KernelCodes(Protocol):
+    """The machine code behind kernels, read when it is asked for. `i` is the row in the kernel table."""
+
+    def code(self, i: int) -> KernelCode | Unknown:
+        """The instructions of a launch."""
+        ...
+
+    def metrics(self, i: int) -> frozenset[str]:
+        """The metrics that a launch has by instruction."""
+        ...
+
+    def values(self, i: int, metric: str) -> Mapping[int, float]:
+        """One of these by address; instructions without a value are left out."""
+        ...
+
+    def source(self, i: int, file: str) -> SourceText | Unknown:
+        """A file of its source, by its name in `KernelCode.files`."""
+        ...
+
+    def assembly(self, i: int) -> Mapping[int, str] | Unknown:
+        """The text of its instructions by address: may run a disassembler, for seconds."""
+        ...
+
+    def within(self, folders: Sequence[Path]) -> KernelCodes:
+        """The same, which looks for source files in these folders too."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class KernelTable:
     """Kernel launches in columns, in capture order; row i of every column is launch i.
 
@@ -429,6 +504,7 @@ class KernelTable:
         estimated_occupancy: % of the warps an SM can hold, as the profiler computes it from the launch; 0 and -1 where
             it does not; empty where no launch has it.
         details: Metrics and rules behind each row; None where the capture has none.
+        codes: The machine code behind each row, likewise.
     """
 
     names: tuple[str, ...]
@@ -444,6 +520,7 @@ class KernelTable:
     registers: array[int] = field(default_factory=lambda: array("q"))
     shared_bytes: array[int] = field(default_factory=lambda: array("q"))
     estimated_occupancy: array[int] = field(default_factory=lambda: array("q"))
+    codes: KernelCodes | None = None
 
     def __len__(self) -> int:
         return len(self.name_id)

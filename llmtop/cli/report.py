@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 FORMATS = ("text", "json", "md", "csv", "html")
-BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory")
-"""The values of `By` and `Listed` of the analysis, which is not loaded for them, and memory over time."""
+BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory", "line", "instruction")
+"""The values of `By`, `Listed` and `CodeBy` of the analysis, which is not loaded for them, and memory over time."""
+_OF_CODE = frozenset({"line", "instruction"})
+SOURCE_DIR = "a folder with source files that a report names and does not hold; may be given several times"
 TOGETHER = "several files are ranks of one run, even if nothing in them says so"
 
 
@@ -38,12 +41,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only the kernels launched in this NVTX range, or only this time of the capture, as in 2.5s:3.1s",
     )
     parser.add_argument(
-        "--by", choices=BY, help="add a table of a timeline's time, calls, copies or memory; as csv that table alone"
+        "--by",
+        choices=BY,
+        help="add a table of a timeline's time, calls, copies or memory, or of where in their code kernels wait; as "
+        "csv that table alone",
     )
+    parser.add_argument("--kernel", metavar="NAME", help="with --by line|instruction: kernels with this in their name")
+    add_source_dir(parser)
     parser.add_argument(
         "--each-range", action="store_true", help="NVTX ranges one by one, not those as one that differ by numbers only"
     )
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write there, not to standard output")
+
+
+def add_source_dir(parser: argparse.ArgumentParser) -> None:
+    """Declare the folders of source files."""
+    parser.add_argument("--source-dir", metavar="DIR", type=Path, action="append", default=[], help=SOURCE_DIR)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,15 +70,18 @@ def run(args: argparse.Namespace) -> int:
 
     if args.output is not None and any(is_same_file(args.output, path) for path in args.paths):
         raise UsageError(f"{args.output} is the report itself: give another name to -o")
+    if args.kernel is not None and args.by not in _OF_CODE:
+        raise UsageError("--kernel goes with --by line or --by instruction")
     with telling_progress(sys.stderr):
-        trace = read_report(args.paths, is_together=args.together)
+        trace = with_sources(read_report(args.paths, is_together=args.together), args.source_dir)
     if args.range is not None:
         trace = in_range(trace, args.range, args.by)
+    by = f"{args.by}:{args.kernel}" if args.kernel else args.by
     if args.output is None:
-        for part in report(trace, args.format, to_terminal=True, each_range=args.each_range, by=args.by):
+        for part in report(trace, args.format, to_terminal=True, each_range=args.each_range, by=by):
             sys.stdout.write(part)
     else:
-        write_parts(args.output, report(trace, args.format, each_range=args.each_range, by=args.by))
+        write_parts(args.output, report(trace, args.format, each_range=args.each_range, by=by))
     return 0
 
 
@@ -88,6 +104,14 @@ def read_report(paths: Sequence[Path], *, is_together: bool) -> Trace:
         raise FileError(f"{error}{again}") from error
 
 
+def with_sources(trace: Trace, folders: Sequence[Path]) -> Trace:
+    """The trace, whose kernels' source files are looked for in these folders too."""
+    kernels = trace.kernels
+    if not folders or kernels is None or kernels.codes is None:
+        return trace
+    return replace(trace, kernels=replace(kernels, codes=kernels.codes.within(folders)))
+
+
 def in_range(trace: Trace, wanted: str, by: str | None) -> Trace:
     """The trace of a range of time, or of the NVTX ranges of a name.
 
@@ -100,7 +124,7 @@ def in_range(trace: Trace, wanted: str, by: str | None) -> Trace:
     from llmtop.model import Unknown
 
     between = moments(wanted)
-    if between is None and by is not None:
+    if between is None and by is not None and by not in _OF_CODE:
         raise UsageError("--by is of time, and --range with a name leaves kernels alone: --range START:END leaves both")
     chosen = only_range(trace, wanted) if between is None else only_time(trace, *between)
     if isinstance(chosen, Unknown) and lacks_units(wanted):
@@ -120,7 +144,8 @@ def report(
         kind: The format.
         to_terminal: Whether it may have what terminals show.
         each_range: NVTX ranges by their full names.
-        by: One of `BY`: with the table of it; as CSV that table alone.
+        by: One of `BY`: with the table of it; as CSV that table alone. Lines and instructions are of one kernel where
+            a colon and a part of its name stand behind it.
     """
     match kind:
         case "json":

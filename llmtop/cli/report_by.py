@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from llmtop.analysis.kernels.breakdown.breakdown import By, Difference, Spread, TimePart, breakdown, shares_of
 from llmtop.analysis.kernels.breakdown.breakdown_table import breakdown_table, spread_lines, spread_of, why_slow
 from llmtop.analysis.kernels.breakdown.ranks import rank_lines
+from llmtop.analysis.kernels.source_table import TITLES, CodeBy, code_rows, code_table, said_of_code
 from llmtop.analysis.tables import RowTable, csv_line
 from llmtop.analysis.timeline import listed_table, memory_table
 from llmtop.analysis.timeline.listed import Listed, listed
@@ -16,6 +17,7 @@ from llmtop.cli.documents import fact
 from llmtop.cli.report_listed import listed_csv, listed_document
 from llmtop.cli.report_memory import memory_csv, memory_document, memory_report_table, said_below
 from llmtop.cli.report_rows import cell_texts
+from llmtop.cli.report_source import code_csv, code_document
 from llmtop.errors import FileError
 from llmtop.model import Unknown
 
@@ -23,7 +25,16 @@ if TYPE_CHECKING:
     from llmtop.cli.documents import Json
     from llmtop.model import Trace
 
-Table: TypeAlias = By | Listed | Literal["memory"]
+
+@dataclass(frozen=True, slots=True)
+class CodeOf:
+    """The lines or the instructions of kernels with this in their name; of all where it is empty."""
+
+    by: CodeBy
+    kernel: str = ""
+
+
+Table: TypeAlias = By | Listed | Literal["memory"] | CodeOf
 """What one table can be of."""
 _TITLES: Mapping[By, str] = {
     By.STEP: "Steps",
@@ -36,9 +47,12 @@ _NO_CALLS = Unknown("the capture has no CUDA calls to tell what was asked for in
 
 
 def table_named(by: str) -> Table:
-    """What a value of `--by` asks for."""
+    """What a value of `--by` asks for; of the code of kernels, with ":" and a part of their name behind it."""
     if by == "memory":
         return "memory"
+    what, _, kernel = by.partition(":")
+    if what in tuple(CodeBy):
+        return CodeOf(CodeBy(what), kernel)
     return Listed(by) if by in tuple(Listed) else By(by)
 
 
@@ -48,6 +62,8 @@ def title_of(trace: Trace, by: Table) -> str:
         return "Time by rank"
     if by == "memory":
         return memory_table.TITLE
+    if isinstance(by, CodeOf):
+        return TITLES[by.by]
     return listed_table.TITLES[by] if isinstance(by, Listed) else _TITLES[by]
 
 
@@ -55,6 +71,9 @@ def part_table(trace: Trace, by: Table, *, each_range: bool) -> RowTable | Unkno
     """Its rows, as a table that shows them."""
     if by == "memory":
         return memory_report_table(trace)
+    if isinstance(by, CodeOf):
+        code = code_rows(trace, by.by, by.kernel)
+        return code if isinstance(code, Unknown) else code_table(code, by.by)
     if isinstance(by, Listed):
         rows = listed(trace, by)
         return rows if isinstance(rows, Unknown) else listed_table.listed_table(rows, by)
@@ -71,6 +90,8 @@ def said_of(trace: Trace, by: Table, *, each_range: bool) -> list[str]:
     """What stands with the table: how its rows were found, how long steps last, which are slow and why."""
     if by == "memory":
         return said_below(trace)
+    if isinstance(by, CodeOf):
+        return said_of_code(trace, by.by, by.kernel)
     if isinstance(by, Listed):
         return listed_table.said_of_all(listed(trace, by))
     found = breakdown(trace, by, each=each_range)
@@ -95,6 +116,8 @@ def part_document(trace: Trace, by: Table, *, each_range: bool) -> Json:
     """The object under "by"."""
     if by == "memory":
         return memory_document(trace)
+    if isinstance(by, CodeOf):
+        return code_document(trace, by.by, by.kernel)
     if isinstance(by, Listed):
         return listed_document(trace, by)
     found = breakdown(trace, by, each=each_range)
@@ -190,6 +213,8 @@ def report_by_csv(trace: Trace, by: Table, *, each_range: bool = False) -> Itera
     """
     if by == "memory":
         return memory_csv(trace)
+    if isinstance(by, CodeOf):
+        return code_csv(trace, by.by, by.kernel)
     if isinstance(by, Listed):
         return listed_csv(trace, by)
     found = breakdown(trace, by, each=each_range)

@@ -4,7 +4,8 @@ r"""The container of a .ncu-rep: a chain of blocks that must end exactly at the 
     until the end of the file:  u32 m | BlockHeader (m bytes) | payload
     payload: sources, kernel results, then range, command list and graph results, each as u32 length | message
 
-All integers are little-endian. Sources hold the cubins, most of a file's bytes; they are stepped over, never read.
+All integers are little-endian. Sources hold the cubins, most of a file's bytes; they are stepped over, and read when a
+kernel's code is looked at.
 The format is described in the Customization Guide of Nsight Compute, "Report file format", version 7.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 import weakref
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
@@ -24,7 +26,6 @@ from llmtop.units import binary_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 _LENGTH = 4
 _MAX_HEADER = 256 << 20
@@ -47,9 +48,10 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block: its header, where its kernel results lie, and how many entries are of kinds not read here."""
+    """One block: its header, where its sources and kernel results lie, and how many entries are of kinds not read."""
 
     header: BlockHeader
+    sources: tuple[Extent, ...]
     kernels: tuple[Extent, ...]
     others: int
 
@@ -79,6 +81,11 @@ class ReportFile:
         if len(data) != extent.size:
             raise FileError(f"{self.path} became shorter while it was read; open it when its writer is done")
         return data
+
+    @property
+    def open_path(self) -> Path:
+        """Where other programs find it while it is open here, though its name may have been removed."""
+        return Path(f"/proc/{os.getpid()}/fd/{self._fd}")
 
     def length_at(self, offset: int) -> int:
         """The u32 at `offset`."""
@@ -132,17 +139,20 @@ def _header(file: ReportFile, extent: Extent, number: int) -> BlockHeader:
 def _block(file: ReportFile, header: BlockHeader, number: int, start: int, end: int) -> Block:
     """Step through the entries of a payload, which must fill it."""
     others = header.num_range_results + header.num_cmdlist_results + header.num_graph_results
+    sources: list[Extent] = []
     kernels: list[Extent] = []
     offset = start
     for entry in range(header.num_sources + header.num_results + others):
         if offset + _LENGTH > end or (extent := Extent(offset + _LENGTH, file.length_at(offset))).end > end:
             raise _corrupted(file, f"entry {entry} of block {number}, at byte {offset}, does not fit into the block")
-        if header.num_sources <= entry < header.num_sources + header.num_results:
+        if entry < header.num_sources:
+            sources.append(extent)
+        elif entry < header.num_sources + header.num_results:
             kernels.append(extent)
         offset = extent.end
     if offset != end:
         raise _corrupted(file, f"the entries of block {number} leave {end - offset} bytes of it over")
-    return Block(header, tuple(kernels), others)
+    return Block(header, tuple(sources), tuple(kernels), others)
 
 
 def _truncated(file: ReportFile, what: str, lacking: int) -> FileError:

@@ -176,6 +176,44 @@ class Scalar(_message.Message):
     value: bytes
     def __init__(self, name: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
 
+class Instanced(_message.Message):
+    __slots__ = ("metrics", "code")
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    metrics: _containers.RepeatedCompositeFieldContainer[InstancedMetric]
+    code: CodeReference
+    def __init__(self, metrics: _Optional[_Iterable[_Union[InstancedMetric, _Mapping]]] = ..., code: _Optional[_Union[CodeReference, _Mapping]] = ...) -> None: ...
+
+class InstancedMetric(_message.Message):
+    __slots__ = ("name", "instances")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INSTANCES_FIELD_NUMBER: _ClassVar[int]
+    name: int
+    instances: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, name: _Optional[int] = ..., instances: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class CodeReference(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    def __init__(self, id: _Optional[int] = ...) -> None: ...
+
+class Loaded(_message.Message):
+    __slots__ = ("functions",)
+    FUNCTIONS_FIELD_NUMBER: _ClassVar[int]
+    functions: _containers.RepeatedCompositeFieldContainer[LoadedFunction]
+    def __init__(self, functions: _Optional[_Iterable[_Union[LoadedFunction, _Mapping]]] = ...) -> None: ...
+
+class LoadedFunction(_message.Message):
+    __slots__ = ("name", "address", "symbol")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    SYMBOL_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    address: int
+    symbol: int
+    def __init__(self, name: _Optional[bytes] = ..., address: _Optional[int] = ..., symbol: _Optional[int] = ...) -> None: ...
+
 class Section(_message.Message):
     __slots__ = ("id", "title", "order", "header")
     ID_FIELD_NUMBER: _ClassVar[int]

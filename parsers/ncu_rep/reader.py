@@ -13,6 +13,7 @@ from llmtop import whats
 from llmtop.errors import FileError
 from llmtop.model import Issue, KernelTable, Missing, Origin, Severity, Trace, Unknown, UnknownKind
 from llmtop.parsers.ncu_rep import ncu_rep_pb2 as pb
+from llmtop.parsers.ncu_rep.codes import ReportCodes
 from llmtop.parsers.ncu_rep.container import Extent, ReportFile, read_blocks
 from llmtop.parsers.ncu_rep.details import ReportDetails, decode_kernel, launch_ranges, text, value_of
 from llmtop.remedies import TIMELINE
@@ -42,6 +43,7 @@ class _Contents:
     session: pb.Session = field(default_factory=pb.Session)
     processes: dict[int, str] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
+    sources: list[Extent] = field(default_factory=list)
     kernels: list[Extent] = field(default_factory=list)
     others: int = 0
 
@@ -116,7 +118,7 @@ class _Columns:
             self.functions.append(text(launch.function) or name)
         return self.id_by_name[name]
 
-    def table(self, details: ReportDetails) -> KernelTable:
+    def table(self, details: ReportDetails, codes: ReportCodes) -> KernelTable:
         """The finished table."""
         return KernelTable(
             names=tuple(self.id_by_name),
@@ -129,6 +131,7 @@ class _Columns:
             device=self.device,
             stream=self.stream,
             details=details,
+            codes=codes,
         )
 
 
@@ -148,7 +151,10 @@ def read_report(path: Path) -> Trace:
     columns = _Columns(contents)
     for i in range(len(contents.kernels)):
         columns.add(decode_kernel(file, contents.kernels, i))
-    kernels = columns.table(ReportDetails(file, contents.kernels, contents.names, columns.ranges))
+    kernels = columns.table(
+        ReportDetails(file, contents.kernels, contents.names, columns.ranges),
+        ReportCodes(file, contents.kernels, contents.sources, contents.names, has_others=contents.others > 0),
+    )
     return Trace(
         origin=_origin(path, contents, kernels),
         kernels=kernels,
@@ -166,6 +172,7 @@ def _contents(file: ReportFile) -> _Contents:
         contents.names.extend(text(name) for name in header.strings.items)
         if header.HasField("process"):
             contents.processes[header.process.id] = text(header.process.name)
+        contents.sources.extend(block.sources)
         contents.kernels.extend(block.kernels)
         contents.others += block.others
     return contents

@@ -16,6 +16,7 @@ import pytest
 
 from llmtop import ids
 from llmtop.analysis.kernels.breakdown.breakdown import By
+from llmtop.analysis.kernels.source_table import CodeBy
 from llmtop.analysis.pages.cut import moments, only_time
 from llmtop.analysis.timeline.account import idle_account
 from llmtop.analysis.timeline.listed import Listed
@@ -52,7 +53,7 @@ def document(trace: Trace, by: str | None) -> dict[str, Any]:
 
 
 def test_what_can_be_asked_for_is_what_there_is() -> None:
-    assert (*By, *Listed, "memory") == BY
+    assert (*By, *Listed, "memory", *CodeBy) == BY
 
 
 @pytest.mark.parametrize("kind", ["text", "md", "html"])

@@ -17,14 +17,19 @@ from llmtop.model import Missing, Unknown, UnknownKind
 from llmtop.text import range_name
 
 if TYPE_CHECKING:
+    import pathlib
+
     from llmtop.model import (
         Fact,
         Instances,
+        KernelCode,
+        KernelCodes,
         KernelDetails,
         KernelTable,
         Origin,
         RuleResult,
         SectionTable,
+        SourceText,
         SpanTable,
         Trace,
         Value,
@@ -254,7 +259,8 @@ def only_launches(table: KernelTable, launches: Sequence[int]) -> KernelTable:
     """A table of these launches, numbered anew: of every column the same ones, whichever columns a table has."""
     columns = {field.name: _of_launches(getattr(table, field.name), launches) for field in fields(table)}
     details = None if table.details is None else _ChosenDetails(table.details, launches)
-    return replace(table, **{**columns, "details": details})
+    codes = None if table.codes is None else _ChosenCodes(table.codes, launches)
+    return replace(table, **{**columns, "details": details, "codes": codes})
 
 
 def _of_launches(part: Any, launches: Sequence[int]) -> Any:
@@ -293,3 +299,29 @@ class _ChosenDetails:
 
     def tables(self, i: int) -> tuple[SectionTable, ...]:
         return self.whole.tables(self.launches[i])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ChosenCodes:
+    """The code of some launches, by their new numbers."""
+
+    whole: KernelCodes
+    launches: Sequence[int]
+
+    def code(self, i: int) -> KernelCode | Unknown:
+        return self.whole.code(self.launches[i])
+
+    def metrics(self, i: int) -> frozenset[str]:
+        return self.whole.metrics(self.launches[i])
+
+    def values(self, i: int, metric: str) -> Mapping[int, float]:
+        return self.whole.values(self.launches[i], metric)
+
+    def source(self, i: int, file: str) -> SourceText | Unknown:
+        return self.whole.source(self.launches[i], file)
+
+    def assembly(self, i: int) -> Mapping[int, str] | Unknown:
+        return self.whole.assembly(self.launches[i])
+
+    def within(self, folders: Sequence[pathlib.Path]) -> _ChosenCodes:
+        return _ChosenCodes(self.whole.within(folders), self.launches)

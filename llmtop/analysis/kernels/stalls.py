@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -104,6 +105,21 @@ UNNAMED = (8, 2)
 """What a reason that is not in `PALETTE` has."""
 
 _REASON_BY_NAME = {reason: reason for reason in REASONS} | _SAME_REASON
+
+
+_SAMPLED = re.compile(r"smsp__pcsamp_warps?_(?:issue_stalled|stall)_(\w+?)(_not_issued)?")
+ISSUING = "selected"
+"""Sampled beside the reasons: the warp issued."""
+
+
+def sampled_reason(metric: str) -> tuple[str, bool] | None:
+    """The reason that a metric counts samples of, and whether it counts only those of cycles without an issue.
+
+    >>> sampled_reason("smsp__pcsamp_warps_issue_stalled_no_instructions_not_issued"), sampled_reason("inst_executed")
+    (('no_instruction', True), None)
+    """
+    found = _SAMPLED.fullmatch(metric)
+    return None if found is None else (_REASON_BY_NAME.get(found[1], found[1]), found[2] is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,205 @@
+"""The lines and the instructions of kernels as tables, and what is said of them in sentences: for reports."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from llmtop.analysis.kernels.source import NO_CODE, KernelSource, Spent, kernel_source, sampled_launches
+from llmtop.analysis.kernels.table import kernels_of
+from llmtop.analysis.tables import RowTable, fitted
+from llmtop.analysis.views import Cell, Column
+from llmtop.model import Trace, Unknown
+from llmtop.text import listed, shorten
+from llmtop.units import percent
+
+
+class CodeBy(StrEnum):
+    """What a row is of."""
+
+    LINE = "line"
+    INSTRUCTION = "instruction"
+
+
+TITLES = {CodeBy.LINE: "Lines of the source", CodeBy.INSTRUCTION: "Instructions"}
+_NO_COST = Unknown("not collected", NO_CODE.remedy)
+_KERNEL_WIDTH = 28
+_NAMED = 3
+_SPENT = (
+    Column("share", "of kernel", "ratio", 9, 0, "of the kernel's waiting warps, as they were sampled"),
+    Column("samples", "samples", "1", 9, 3, "samples of its warps, waiting or not"),
+    Column("not_issued", "not issued", "1", 10, 6, "of these, waiting while the scheduler issued nothing"),
+    Column("reason", "mostly for", "", 20, 1, "what its warps wait for most, and how much of its waiting that is"),
+    Column("executed", "executed", "1", 12, 5, "times that a warp executed it"),
+    Column("threads", "threads", "ratio", 7, 4, "of the warp's threads, those that took part"),
+    Column("l2", "to L2", "bytes", 9, 7, "asked of L2 for global memory"),
+    Column("l2_excess", "excess", "bytes", 9, 8, "of these beyond what the access needs at least"),
+    Column("shared", "shared", "1", 11, 9, "wavefronts of shared memory"),
+    Column("shared_excess", "excess", "1", 11, 10, "of these beyond what the access needs at least"),
+)
+_KERNEL = Column("kernel", "kernel", width=_KERNEL_WIDTH, help="the launch that stands for its calls")
+_COLUMNS = {
+    CodeBy.LINE: (
+        _KERNEL,
+        Column("line", "line", width=24, help="file and number"),
+        Column("name", "source", width=0, help="its text, where the report or a folder of --source-dir has it"),
+        *_SPENT,
+    ),
+    CodeBy.INSTRUCTION: (
+        _KERNEL,
+        Column("offset", "offset", width=8, help="bytes from the beginning of its function"),
+        Column("line", "line", width=24, shrink=4, help="what it was made from"),
+        Column("name", "instruction", width=0, help="its text, where a disassembler is found"),
+        *_SPENT,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CodeRow:
+    """A row: of which kernel, where, and what was seen of it.
+
+    Attributes:
+        number: Of the line from 1 on; 0 where it is not known.
+        offset: Of an instruction from the beginning of its function, in bytes; None of a line, as is its address.
+    """
+
+    kernel: str
+    source: KernelSource
+    file: str
+    number: int
+    text: str | Unknown
+    spent: Spent
+    function: str = ""
+    offset: int | None = None
+    address: int | None = None
+
+    @property
+    def place(self) -> str:
+        """File and line, in short; empty where it is not known."""
+        return f"{posixpath.basename(self.file)}:{self.number}" if self.number else ""
+
+
+@lru_cache(maxsize=2)
+def sources(trace: Trace, name: str) -> tuple[tuple[str, KernelSource | Unknown], ...]:
+    """The kernels whose name contains this, by what they are called, the one with the most time first."""
+    kernels = kernels_of(trace)
+    return tuple((kernels.short_name(i), kernel_source(trace, i)) for i in sampled_launches(trace, name))
+
+
+def code_rows(trace: Trace, by: CodeBy, name: str = "") -> tuple[CodeRow, ...] | Unknown:
+    """What was seen of each line or instruction that was seen at all, kernel after kernel, the hottest first."""
+    known = [(kernel, one) for kernel, one in sources(trace, name) if not isinstance(one, Unknown)]
+    make = _line_rows if by is CodeBy.LINE else _instruction_rows
+    rows = tuple(row for kernel, one in known for row in make(kernel, one))
+    return rows or _why_none(trace, by, name)
+
+
+def _why_none(trace: Trace, by: CodeBy, name: str) -> Unknown:
+    several = sources(trace, name)
+    if name and not several and sources(trace, ""):
+        return Unknown(f'no kernel has "{name}" in its name')
+    for _, one in several:
+        if isinstance(one, Unknown):
+            return one
+        if by is CodeBy.LINE and one.code.why_no_lines is not None:
+            return one.code.why_no_lines
+    return NO_CODE
+
+
+def _line_rows(kernel: str, source: KernelSource) -> Iterator[CodeRow]:
+    for one in source.lines:
+        yield CodeRow(kernel, source, one.file, one.line, source.line_text(one.file, one.line), one.spent)
+
+
+def _instruction_rows(kernel: str, source: KernelSource) -> Iterator[CodeRow]:
+    code, texts = source.code, source.assembly
+    seen = [i for i, one in enumerate(source.instructions) if one.samples or one.executed]
+    for i in sorted(seen, key=lambda i: -source.instructions[i].stalls):
+        address, file = code.addresses[i], code.file_id[i]
+        yield CodeRow(
+            kernel,
+            source,
+            code.files[file] if file >= 0 else "",
+            code.line[i],
+            texts if isinstance(texts, Unknown) else texts.get(address, Unknown("the disassembler leaves it out")),
+            source.instructions[i],
+            code.functions[code.function_id[i]],
+            code.offsets[i],
+            address,
+        )
+
+
+def code_table(rows: tuple[CodeRow, ...], by: CodeBy) -> RowTable:
+    """The rows, keyed by their number from 0 on; a kernel is named once."""
+    cells = tuple(_cells(row, by) for row in rows)
+    columns, widest = fitted(_COLUMNS[by], cells)
+    return RowTable(columns, cells, tuple(range(len(rows))), widest)
+
+
+def _cells(row: CodeRow, by: CodeBy) -> tuple[Cell, ...]:
+    where: tuple[Cell, ...] = (row.place,) if by is CodeBy.LINE else (f"{row.offset:05x}", row.place)
+    return shorten(row.kernel, _KERNEL_WIDTH), *where, row.text, *_spent_cells(row)
+
+
+def _spent_cells(row: CodeRow) -> tuple[Cell, ...]:
+    spent, source = row.spent, row.source
+    why = source.why_no_samples
+    return (
+        why or source.share(spent),
+        why or spent.samples,
+        why or (_NO_COST if spent.not_issued is None else spent.not_issued),
+        why or reason_text(spent),
+        spent.executed,
+        spent.thread_share,
+        spent.l2_bytes,
+        spent.l2_excess,
+        spent.shared,
+        spent.shared_excess,
+    )
+
+
+def reason_text(spent: Spent) -> str:
+    """What it waits for most: "long_scoreboard 64 %"; empty where it does not wait."""
+    return "" if spent.top is None else f"{spent.top[0]} {percent(100 * spent.top[1])}"
+
+
+def said_of_code(trace: Trace, by: CodeBy, name: str = "") -> list[str]:
+    """What stands with the table: what is not known of which kernels."""
+    several = sources(trace, name)
+    if all(isinstance(one, Unknown) for _, one in several):
+        return [str(_why_none(trace, by, name))]
+    notes: dict[str, list[str]] = {}
+    for kernel, one in several:
+        for said in _notes(one, by):
+            notes.setdefault(said, []).append(kernel)
+    return [said if len(of) == len(several) else f"{_some(of)}: {said}" for said, of in notes.items()]
+
+
+def _some(kernels: list[str]) -> str:
+    names = list(dict.fromkeys(kernels))
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return listed((*names[:_NAMED], *more))
+
+
+def _notes(source: KernelSource | Unknown, by: CodeBy) -> Iterator[str]:
+    """What is not known of one kernel."""
+    if isinstance(source, Unknown):
+        yield str(source)
+        return
+    if source.few:
+        yield source.few
+    for why in (source.why_no_samples, source.code.why_no_lines):
+        if why is not None:
+            yield str(why)
+    if by is CodeBy.INSTRUCTION and isinstance(source.assembly, Unknown):
+        yield f"no texts of instructions: {source.assembly}"
+    for file in source.files if by is CodeBy.LINE else ():
+        text = source.text(file)
+        if isinstance(text, Unknown):
+            yield f"{file}: {text}"
+        elif text.doubt:
+            yield f"{text.found}: {text.doubt}"

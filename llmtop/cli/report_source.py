@@ -1,0 +1,88 @@
+"""Lines and instructions of kernels, for `llmtop report --by line|instruction`: as a JSON object, and as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.kernels.counters import add_section
+from llmtop.analysis.kernels.source_table import CodeBy, CodeRow, code_rows
+from llmtop.analysis.tables import csv_line
+from llmtop.cli.documents import fact
+from llmtop.errors import FileError
+from llmtop.model import Unknown
+
+if TYPE_CHECKING:
+    from llmtop.cli.documents import Json
+    from llmtop.model import Trace
+
+_COUNTED = ("executed", "thread_share", "l2_bytes", "l2_excess", "shared", "shared_excess")
+_NOT_SAMPLED = Unknown("not collected", add_section("SourceCounters"))
+_SAMPLED = ("share", "samples", "stalls", "not_issued")
+
+
+def code_document(trace: Trace, by: CodeBy, kernel: str) -> Json:
+    """The object under "by"."""
+    rows = code_rows(trace, by, kernel)
+    return fact(rows) if isinstance(rows, Unknown) else {"by": str(by), "rows": [_row(one) for one in rows]}
+
+
+def _row(row: CodeRow) -> Json:
+    return {
+        **_where(row),
+        "text": fact(row.text),
+        **{name: fact(value) for name, value in _sampled(row).items()},
+        "waiting": [{"reason": reason, "samples": count} for reason, count in row.spent.waiting],
+        **_counted(row),
+    }
+
+
+def _where(row: CodeRow) -> dict[str, Json]:
+    """Which row it is; the same in JSON and CSV."""
+    return {
+        "kernel": row.kernel,
+        "launch": row.source.launch,
+        "file": row.file or None,
+        "line": row.number or None,
+        "function": row.function or None,
+        "offset": row.offset,
+        "address": row.address,
+    }
+
+
+def _sampled(row: CodeRow) -> dict[str, float | Unknown]:
+    spent, why = row.spent, row.source.why_no_samples
+    values = (
+        (row.source.share(spent) or 0, spent.samples, spent.stalls, spent.not_issued) if why is None else (None,) * 4
+    )
+    return dict(zip(_SAMPLED, (why or _NOT_SAMPLED if value is None else value for value in values), strict=True))
+
+
+def _counted(row: CodeRow) -> dict[str, float | None]:
+    spent = row.spent
+    counted = spent.executed, spent.thread_share, spent.l2_bytes, spent.l2_excess, spent.shared, spent.shared_excess
+    return dict(zip(_COUNTED, counted, strict=True))
+
+
+def code_csv(trace: Trace, by: CodeBy, kernel: str) -> Iterator[str]:
+    """The table line by line, with a column for each reason to wait.
+
+    Raises:
+        FileError: There is no such table.
+    """
+    rows = code_rows(trace, by, kernel)
+    if isinstance(rows, Unknown):
+        raise FileError(f"{trace.origin.path}: {rows}")
+    return _csv(rows)
+
+
+def _csv(rows: tuple[CodeRow, ...]) -> Iterator[str]:
+    reasons = sorted({reason for row in rows for reason, _ in row.spent.waiting})
+    yield csv_line((*_where(rows[0]), "text", *_SAMPLED, *reasons, *_COUNTED, "missing"))
+    for row in rows:
+        none = None if row.source.why_no_samples else 0
+        waiting: dict[str, float | None] = dict.fromkeys(reasons, none) | dict(row.spent.waiting)
+        told = {"text": row.text, **_sampled(row)}
+        cells = (*_where(row).values(), *told.values(), *waiting.values(), *_counted(row).values())
+        missing = "; ".join(f"{name}: {value}" for name, value in told.items() if isinstance(value, Unknown))
+        yield csv_line((*("" if cell is None or isinstance(cell, Unknown) else cell for cell in cells), missing))

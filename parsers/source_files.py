@@ -1,0 +1,55 @@
+"""Source files that a report names and does not hold, looked for in folders that the user names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from llmtop.model import SourceText, Unknown
+from llmtop.text import clean
+
+MAX_SOURCE = 32 << 20
+"""Bytes of a file that is shown."""
+
+
+def found_source(file: str, folders: Sequence[Path], bytes_then: int = 0) -> SourceText | Unknown:
+    """A source file, in the first folder that has it.
+
+    A path that ends alike is it, the longest such: of "/build/src/a/b.cu" the folder may hold "src/a/b.cu", "a/b.cu" or
+    "b.cu". Nothing outside of the folders is opened, whatever a report names. A file that has not as
+    many bytes as it had when it was compiled (0: not told) is doubted.
+    """
+    if not folders:
+        return Unknown("the report does not hold this file", "name its folder: --source-dir DIR")
+    parts = _parts(file)
+    for folder in folders:
+        for i in range(len(parts)):
+            path = folder.joinpath(*parts[i:])
+            if path.is_file() and path.resolve().is_relative_to(folder.resolve()):
+                return _read(path, bytes_then)
+    names = ", ".join(clean(str(folder)) for folder in folders)
+    return Unknown(f"no folder of --source-dir has {parts[-1] if parts else file}: {names}")
+
+
+def _parts(file: str) -> list[str]:
+    """The names of a path without its root and what goes up."""
+    pure = PureWindowsPath(file) if "\\" in file else PurePosixPath(file)
+    return [part for part in pure.parts if part not in (pure.anchor, "..", ".")]
+
+
+def _read(path: Path, bytes_then: int) -> SourceText | Unknown:
+    try:
+        size = path.stat().st_size
+        stored = path.read_bytes() if size <= MAX_SOURCE else b""
+    except OSError as error:
+        return Unknown(f"{clean(str(path))} cannot be read: {error.strerror}")
+    if size > MAX_SOURCE:
+        return Unknown(f"{clean(str(path))} is too long for a source file")
+    doubt = f"changed since: {size} bytes, {bytes_then} when it was compiled" if bytes_then not in (0, size) else ""
+    return SourceText(source_lines(stored), clean(str(path)), doubt)
+
+
+def source_lines(stored: bytes) -> tuple[str, ...]:
+    """The lines of a text as compilers count them, clean, tabs as blanks."""
+    lines = stored.decode(errors="replace").removesuffix("\n").split("\n")
+    return tuple(clean(line.removesuffix("\r").expandtabs(4)) for line in lines)

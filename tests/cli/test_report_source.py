@@ -1,0 +1,99 @@
+"""`llmtop report --by line|instruction`, in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from llmtop.cli import main
+from llmtop.cli.report import report
+from llmtop.parsers.registry import load
+from tests.cli.test_report_by import SCHEMA
+from tests.kernel_traces import LADDER, TIMELINE
+from tests.parsers.sample_reports import content
+
+UNFUSED = LADDER.with_name("unfused.ncu-rep.xz")
+SILU = "if (i < count) out[i] = in[i] / (1.0f + __expf(-in[i]));"
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    def command(*arguments: str | Path, code: int = 0) -> str:
+        assert main(["report", *map(str, arguments)]) == code
+        said = capsys.readouterr()
+        return said.out if code == 0 else said.err
+
+    return command
+
+
+@pytest.fixture(autouse=True)
+def no_disassembler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llmtop.parsers.disassembly.disassemblers", lambda: iter(()))
+    monkeypatch.setattr("llmtop.parsers.ncu_rep.assembly.find_spec", lambda name: None)
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_lines_stand_in_every_format(kind: str) -> None:
+    said = "".join(report(load(UNFUSED), kind, by="line:silu")).replace("\\", "").replace("&lt;", "<")
+    assert "Lines of the source" in said
+    assert "known_causes.cu" in said
+    assert "long_scoreboard 75 %" in said
+    assert "elementwise_mul_kernel known" not in said
+
+
+@pytest.mark.parametrize("by", ["line", "instruction"])
+def test_the_document_follows_the_schema(by: str) -> None:
+    found = json.loads("".join(report(load(UNFUSED), "json", by=f"{by}:silu")))
+    jsonschema.validate(found, SCHEMA)
+    assert found["by"]["by"] == by
+    assert sum(row["share"] for row in found["by"]["rows"]) == pytest.approx(1)
+    assert {row["kernel"] for row in found["by"]["rows"]} == {"silu_kernel"}
+    for row in found["by"]["rows"]:
+        assert sum(one["samples"] for one in row["waiting"]) == row["stalls"]
+
+
+def test_what_was_not_sampled_is_unknown_in_the_document() -> None:
+    llama = load(LADDER.with_name("llama-decode.ncu-rep.xz"))
+    found = json.loads("".join(report(llama, "json", by="instruction:catarray")))
+    jsonschema.validate(found, SCHEMA)
+    row = found["by"]["rows"][0]
+    assert row["samples"] == {"unknown": "the warps were not sampled", "remedy": "add --section SourceCounters"}
+    assert row["executed"] > 0
+    assert row["text"]["unknown"] == "this machine has no disassembler"
+
+
+def test_csv_has_a_column_for_each_reason(run: Callable[..., str]) -> None:
+    told = run(UNFUSED, "--by", "line", "--kernel", "silu", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(told)))
+    assert [int(row["line"]) for row in rows] == [298, 299, 297, 296]
+    assert rows[0]["text"] == SILU
+    assert (rows[0]["samples"], rows[0]["long_scoreboard"], rows[0]["missing"]) == ("2893", "2120", "")
+    told = run(UNFUSED, "--by", "instruction", "--kernel", "silu", "--format", "csv")
+    row = next(csv.DictReader(io.StringIO(told)))
+    assert (row["function"], row["text"]) == ("_Z11silu_kernelPKfPfi", "")
+    assert row["missing"].startswith("text: this machine has no disassembler (pip install nvidia-cuda-nvdisasm")
+
+
+def test_what_has_no_lines_is_no_table(run: Callable[..., str]) -> None:
+    assert "SourceCounters" in run(TIMELINE, "--by", "line", "--format", "csv", code=1)
+    assert "SourceCounters" in run(TIMELINE, "--by", "line")
+    assert 'no kernel has "nothing"' in run(UNFUSED, "--by", "line", "--kernel", "nothing", "--format", "csv", code=1)
+    assert "--kernel goes with --by" in run(UNFUSED, "--kernel", "silu", code=2)
+
+
+def test_a_folder_with_the_source_is_looked_into(run: Callable[..., str], tmp_path: Path) -> None:
+    data = tmp_path / "report.ncu-rep"
+    data.write_bytes(content(LADDER).replace(b"\x12/srv/llm/ladder.cu\x12", b"\x12/srv/llm/xadder.cu\x12"))
+    told = " ".join(run(data, "--by", "line").split())
+    assert "/srv/llm/ladder.cu: the report does not hold this file (name its folder: --source-dir DIR)" in told
+    (tmp_path / "ladder.cu").write_text("\n\nfirst of the kernels\n\n\n\n\n")
+    told = run(data, "--by", "line", "--source-dir", tmp_path)
+    assert "first of the kernels" in told
+    size = (tmp_path / "ladder.cu").stat().st_size
+    assert f"ladder.cu: changed since: {size} bytes, 1766 when it was compiled" in " ".join(told.split())
