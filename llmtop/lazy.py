@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
+_Whole = TypeVar("_Whole", bound="Sized")
 
 
 class LazyMapping(Mapping[_K, _V]):
@@ -50,15 +51,15 @@ class LazyMapping(Mapping[_K, _V]):
         return len(self._keys)
 
 
-class LazySequence(Sequence[_V], Generic[_V]):
-    """Values of which only is known that there are some, until one is asked for. Any thread may ask."""
+class _ReadOnce(Generic[_Whole]):
+    """Holds what is read as a whole when anything of it is asked for; until then it is taken to have something."""
 
-    def __init__(self, reader: Callable[[], Sequence[_V]]) -> None:
+    def __init__(self, reader: Callable[[], _Whole]) -> None:
         self._reader = reader
         self._lock = RLock()
-        self._read: Sequence[_V] | None = None
+        self._read: _Whole | None = None
 
-    def _all(self) -> Sequence[_V]:
+    def _all(self) -> _Whole:
         with self._lock:
             if self._read is None:
                 self._read = self._reader()
@@ -70,12 +71,39 @@ class LazySequence(Sequence[_V], Generic[_V]):
     def __len__(self) -> int:
         return len(self._all())
 
+
+class LazySequence(_ReadOnce[Sequence[_V]], Sequence[_V], Generic[_V]):
+    """Values of which only is known that there are some, until one is asked for. Any thread may ask."""
+
     @overload
     def __getitem__(self, at: int) -> _V: ...
     @overload
     def __getitem__(self, at: slice) -> Sequence[_V]: ...
     def __getitem__(self, at: int | slice) -> _V | Sequence[_V]:
         return self._all()[at]
+
+
+class LazyDictionary(_ReadOnce[Mapping[_K, _V]], Mapping[_K, _V]):
+    """The same of a mapping."""
+
+    def __getitem__(self, key: _K) -> _V:
+        return self._all()[key]
+
+    def __iter__(self) -> Iterator[_K]:
+        return iter(self._all())
+
+
+def renumbered(values: Mapping[int, _V], rows: Sequence[int]) -> Mapping[int, _V]:
+    """Values by row, when row i is what row `rows[i]` was; read once something of it is asked for.
+
+    >>> dict(renumbered({3: "a", 9: "b"}, [9, 2, 3]))
+    {0: 'b', 2: 'a'}
+    """
+    if not values:
+        return values
+    return LazyDictionary(
+        lambda: {i: values[row] for i, row in enumerate(rows) if row in values} if len(values) else {}
+    )
 
 
 class GrowingTracks(Mapping["TrackId", "Track"]):

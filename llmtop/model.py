@@ -296,6 +296,7 @@ class SpanTable:
         correlation: Joins a launch to its kernel, and the call that got memory to the allocation; -1 where there is
             none.
         amount: Bytes of copies, fills, allocations and messages; NaN elsewhere.
+        notes: What else is recorded of some spans, by row: {"category": "io", "Message size [bytes]": 4096}.
     """
 
     kind: str
@@ -307,6 +308,7 @@ class SpanTable:
     end_ns: array[int]
     correlation: array[int]
     amount: array[float]
+    notes: Mapping[int, Mapping[str, Value]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.start_ns)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress, islice
 from typing import Any, Final, TypeAlias
 
+from llmtop.model import Value
 from llmtop.parsers.kineto_json import DECODER, Event, EventColumns, nanoseconds
 from llmtop.text import clean
 
@@ -67,6 +68,13 @@ _SOME = 100
 _LAUNCH_COLUMNS = 11
 _SIZES = ("grid", "block")
 _LAUNCH = ("registers per thread", "shared memory", "est. achieved occupancy %")
+COLLECTIVE: Final = (
+    "Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size", "Process Group Name",
+    "Process Group Description", "Process Group Ranks", "Rank", "Src Rank", "Dst Rank", "Seq",
+)  # fmt: skip
+"""What PyTorch records of operations between ranks, on kernels and on the operators that ask for them."""
+_ASKS = "record_param_comms"
+"""The operator that stands for a call of a process group, with what it was asked to do."""
 _GROWTH = "Bytes"
 """Below 0 where memory is given back; nothing else is."""
 MEMORY: Final = ("Total Allocated", "Total Reserved", _GROWTH, "Addr")
@@ -160,12 +168,24 @@ class SpanRows:
         self.starts, self.ends, self.name_ids, self.places, self.joins, self.bytes = (array("q") for _ in range(6))
         self.launches = tuple(array("q") for _ in range(_LAUNCH_COLUMNS if kind == "kernel" else 0))
         """Of kernels: device, stream, grid x y z, block x y z, registers, shared memory, estimated occupancy."""
+        self.notes: list[Mapping[str, Value]] = []
+        self.note_ids = array("q")
+        """What else is told of some spans; of each span which of these, -1 where none."""
 
     @property
     def columns(self) -> list[array[int]]:
         """All columns, of which some kinds have fewer."""
         told = [self.bytes] if self.kind in WITH_BYTES else []
-        return [self.starts, self.ends, self.name_ids, self.places, self.joins, *told, *self.launches]
+        noted = [self._all_note_ids()] if self.notes else []
+        return [self.starts, self.ends, self.name_ids, self.places, self.joins, *told, *self.launches, *noted]
+
+    def note(self, rows: Iterable[int], told: Iterable[Mapping[str, Any]]) -> None:
+        """Keep what is told of operations between ranks, by the rows that it is told of."""
+        for row, args in zip(rows, told, strict=True):
+            if COLLECTIVE[0] in args:
+                self.note_ids.extend([-1] * (row - len(self.note_ids)))
+                self.note_ids.append(len(self.notes))
+                self.notes.append({key: _plain(args[key]) for key in COLLECTIVE if key in args})
 
     def move(self, is_moved: Callable[[str], bool], to: SpanRows) -> None:
         """Hand the spans with some names over to another kind."""
@@ -173,11 +193,16 @@ class SpanRows:
         chosen = [own in number_by_own for own in self.name_ids]
         to.name_ids.extend(map(number_by_own.__getitem__, compress(self.name_ids, chosen)))
         kept = [not one for one in chosen]
+        if self.notes:
+            self.note_ids = array("q", compress(self._all_note_ids(), kept))
         for name in ("starts", "ends", "places", "joins"):
             column = getattr(self, name)
             getattr(to, name).extend(compress(column, chosen))
             setattr(self, name, array("q", compress(column, kept)))
         self.name_ids = array("q", compress(self.name_ids, kept))
+
+    def _all_note_ids(self) -> array[int]:
+        return self.note_ids + array("q", [-1]) * (len(self.starts) - len(self.note_ids))
 
 
 class EventSorter:
@@ -267,6 +292,9 @@ class EventSorter:
             self.pids.update(map(self._numbers.__getitem__, columns.pids))
         else:
             rows.joins.extend([-1] * len(columns.names))
+        if kind == "operator":
+            asks = [i for i, name in enumerate(columns.names) if name in (_ASKS, _ASKS.encode())]
+            rows.note([len(rows.starts) + i for i in asks], arguments([columns.args[i] for i in asks]))
 
     def _take_gpu(self, kind: str, rows: SpanRows, columns: EventColumns) -> None:
         args = arguments(columns.args)
@@ -285,6 +313,7 @@ class EventSorter:
             told = ([_whole(one.get(what)) for one in args] for what in _LAUNCH)
             for column, values in zip(rows.launches, (devices, streams, *sizes, *told), strict=True):
                 column.extend(values)
+            rows.note(range(len(rows.starts), len(rows.starts) + len(args)), args)
 
     def _in_name(self, written: Any) -> int:
         number = self._numbers[written]
@@ -405,6 +434,10 @@ def _join(written: bytes | Mapping[str, Any] | None) -> int:
 def _whole(value: object, least: int = 0) -> int:
     """A number that counts something; -1 where it is none."""
     return value if isinstance(value, int) and least <= value < _MOST else -1
+
+
+def _plain(value: object) -> Value:
+    return value if isinstance(value, int) else clean(str(value))
 
 
 def _real(value: object) -> float | None:

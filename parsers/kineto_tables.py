@@ -81,6 +81,8 @@ class Tables:
         """The spans of a kind in order; of kernels their launches too."""
         kind, texts = rows.kind, list(rows.names.by_text)
         starts, ends, name_ids, places, joins, *more = in_order(rows.columns)
+        noted = more.pop() if rows.notes else ()
+        notes = {row: rows.notes[number] for row, number in enumerate(noted) if number >= 0}
         names, name_id = indexed(name_ids, texts.__getitem__)
         tracks, track_id = indexed(places, self._track)
         start_ns, end_ns = (shifted(column, -self.zero_ns) for column in (starts, ends))
@@ -94,7 +96,7 @@ class Tables:
         amount = array("d", [nan]) * len(start_ns)
         if kind in WITH_BYTES:
             amount = array("d", (value if value >= 0 else nan for value in more[0]))
-        return SpanTable(kind, names, tracks, name_id, track_id, start_ns, end_ns, joins, amount)
+        return SpanTable(kind, names, tracks, name_id, track_id, start_ns, end_ns, joins, amount, notes)
 
     def _track(self, number: int) -> TrackId:
         """The track of a place, made with those above it when it is first met."""

@@ -48,8 +48,8 @@ from llmtop.parsers.nsys_export import (
 from llmtop.parsers.nsys_graphs import captured, has_nodes
 from llmtop.parsers.nsys_host import api_calls, has_samples, late_kinds, missing_of_host, more_kinds
 from llmtop.parsers.nsys_more import more_of_gpus
-from llmtop.parsers.nsys_nvtx import EVENTS as NVTX_EVENTS
 from llmtop.parsers.nsys_nvtx import nvtx
+from llmtop.parsers.nsys_payloads import EVENTS as NVTX_EVENTS
 from llmtop.parsers.nsys_series import series
 from llmtop.parsers.nsys_stacks import stacks
 from llmtop.text import clean, redact, shell_command

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from llmtop.columns import in_order
+from llmtop.lazy import LazyDictionary
 from llmtop.model import Issue, Severity, SpanTable
 from llmtop.parsers.nsys_export import Capture, Columns, Export, Rows, SqlColumns, read_rows, span_table, timed
+from llmtop.parsers.nsys_payloads import EVENTS, notes
 
-EVENTS = "NVTX_EVENTS"
 _MARKS = (34,)
 _RANGES = (59, 60)
 """Event types: pushed and popped, started and ended. The latter may end on another thread than they began on."""
@@ -29,7 +32,8 @@ def nvtx(capture: Capture) -> Iterator[tuple[str, SpanTable]]:
     for kind, types in (("nvtx", _RANGES), ("mark", _MARKS)):
         rows, text_of = _rows(capture.export, types)
         name_of = _in_domains(capture.export, rows, text_of)
-        yield kind, span_table(kind, rows, name_of, capture.devices.thread_track)
+        table = span_table(kind, rows, name_of, capture.devices.thread_track)
+        yield kind, replace(table, notes=LazyDictionary(partial(notes, capture, table, _are(types))))
 
 
 def _count_left_out(capture: Capture) -> None:

@@ -370,9 +370,9 @@ async def test_a_span_is_copied_in_full_and_its_row_as_csv(driven: Driven) -> No
     ]
     await driven.press("Y")
     assert driven.app.clipboard.splitlines()[1:] == [
-        f"kernel,{GEMM},16000,12000,,0,",
-        "kernel,void rmsnorm_kernel<float>(float*),28000,4000,,1,",
-        f"kernel,{GEMM},70000,20000,,2,",
+        f"kernel,{GEMM},16000,12000,,0,,",
+        "kernel,void rmsnorm_kernel<float>(float*),28000,4000,,1,,",
+        f"kernel,{GEMM},70000,20000,,2,,",
     ]
 
 

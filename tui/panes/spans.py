@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _MEANINGS = {
     "nvtx": "a range that the program itself marks: NVTX, or in PyTorch record_function and the profiler's steps",
     "mark": "a moment that the program itself marks (NVTX)",
+    "collective": "what a kernel exchanges with other ranks, as PyTorch's profiler or NCCL's NVTX ranges tell it; the "
+    "rate is the algorithm bandwidth",
     "memcpy": "data moved by the GPU's copy engines or by a kernel of the driver",
     "memset": "memory filled by the GPU",
     "graph": "a CUDA graph that was traced as a whole",
@@ -55,6 +57,7 @@ _COLUMNS = (
     Column("bytes", "bytes", "bytes", width=9, shrink=6, help="moved, of copies and fills"),
     Column("rate", "rate", "bytes/s", width=9, shrink=4, help="bytes over the time"),
 )
+_RECORDED = Column("recorded", "recorded", width=24, shrink=7, help="categories and payloads of NVTX, and the like")
 
 
 class SpansPane(ListPane["dict[Hashable, SpanRow] | tuple[ListedRow, ...]"]):
@@ -112,7 +115,8 @@ class SpansPane(ListPane["dict[Hashable, SpanRow] | tuple[ListedRow, ...]"]):
     def rows(self, view: dict[Hashable, SpanRow] | tuple[ListedRow, ...], trace: Trace) -> RowTable:
         if isinstance(view, tuple):
             return listed_table(view, self.listed or Listed.API)
-        return table_of(_COLUMNS, {key: span_cells(row) for key, row in view.items()})
+        columns = (*_COLUMNS, *([_RECORDED] if any(row.recorded for row in view.values()) else []))
+        return table_of(columns, {key: span_cells(row)[: len(columns)] for key, row in view.items()})
 
     def details(
         self, view: dict[Hashable, SpanRow] | tuple[ListedRow, ...], key: Any, width: int, look: Look
@@ -135,6 +139,10 @@ def _details(row: SpanRow) -> Iterator[tuple[str, str]]:
     if row.bytes is not None:
         rate = "" if row.bytes_per_s is None else f" at {si(row.bytes_per_s, 'B/s')}"
         yield f"{binary_bytes(row.bytes)}{rate}", "value"
+    if row.speed:
+        yield row.speed, "value"
+    if row.recorded:
+        yield f"recorded: {row.recorded}", "text"
 
 
 VIEW: Final = SpansPane

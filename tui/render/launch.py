@@ -47,6 +47,8 @@ def _lines(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
     for i, other in enumerate(view.elsewhere):
         yield from _titled("" if i else "elsewhere", _in_other(other), width, look)
     yield from _advised(view, width, look)
+    if view.sent:
+        yield from _titled("sends", view.sent, width, look)
     if view.ranges:
         yield from _titled("NVTX", " > ".join(view.ranges), width, look)
     if view.name != view.short:

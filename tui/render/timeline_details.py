@@ -56,6 +56,8 @@ def span_lines(
         yield pair
     if facts.ranges:
         yield ("in ", "dim"), (f" {look.glyphs.arrow} ".join(facts.ranges), "text")
+    for told in facts.told:
+        yield from (((line, "text"),) for line in wrap(told, width, look))
     for more in rest:
         yield (" " * len(head), "dim"), (more, "value")
 

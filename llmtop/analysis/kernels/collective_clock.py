@@ -15,6 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
+from llmtop.analysis.timeline.collectives import group_of_kernels
 from llmtop.columns import differences
 from llmtop.model import NS_PER_S, ClockBasis, ClockFit, Unknown
 from llmtop.units import duration
@@ -46,7 +47,11 @@ _HOSTS_NS = 60_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Collectives:
-    """The collectives of one file in the order of their ends: `names` by a number that all files share."""
+    """The collectives of one file in the order of their ends.
+
+    Attributes:
+        names: Of kernel and group of ranks together, by a number that all files share.
+    """
 
     ends: array[int]
     names: array[int]
@@ -98,21 +103,23 @@ def _by_utc(first: Trace, other: Trace, fit: ClockFit | Unknown) -> ClockFit | U
 
 def _collectives(traces: Sequence[Trace]) -> list[Collectives]:
     """Of each trace; those that pass data from one rank to another alone only where there are no others."""
-    numbers: dict[str, int] = {}
+    numbers: dict[tuple[str, str], int] = {}
     return [_of(trace, numbers) for trace in traces]
 
 
-def _of(trace: Trace, numbers: dict[str, int]) -> Collectives:
+def _of(trace: Trace, numbers: dict[tuple[str, str], int]) -> Collectives:
     spans = trace.spans.get("kernel")
     if spans is None:
         return Collectives(array("q"), array("q"))
     sent = {i for i, name in enumerate(spans.names) if kernel_kind(name).family is KernelFamily.COMMUNICATION}
     among_all = {i for i in sent if "SendRecv" not in spans.names[i]} or sent
-    number = {i: numbers.setdefault(spans.names[i], len(numbers)) for i in among_all}
-    rows = [row for row, name in enumerate(spans.name_id) if name in number]
+    groups = group_of_kernels(trace)
+    rows = [row for row, name in enumerate(spans.name_id) if name in among_all]
     rows.sort(key=spans.end_ns.__getitem__)
+    keys = ((spans.names[spans.name_id[row]], groups.get(row, "")) for row in rows)
     return Collectives(
-        array("q", map(spans.end_ns.__getitem__, rows)), array("q", (number[spans.name_id[row]] for row in rows))
+        array("q", map(spans.end_ns.__getitem__, rows)),
+        array("q", (numbers.setdefault(key, len(numbers)) for key in keys)),
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from llmtop import ids
 from llmtop.analysis.kernels.collective_clock import clock_groups
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
+from llmtop.analysis.timeline.collectives import group_of_kernels
 from llmtop.units import count, duration, percent
 
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ def communication(trace: Trace) -> tuple[Communication, ...]:
     computed: dict[TrackId, list[int]] = defaultdict(list)
     for i, (name, track) in enumerate(zip(spans.name_id, spans.track_id, strict=True)):
         (sent if is_sent[name] else computed)[gpus[track]].append(i)
+    groups = group_of_kernels(trace)
     alike = [{gpu: rows for gpu, rows in sent.items() if gpu in group} for group in clock_groups(trace, sent)]
-    met = [one for group in alike for one in _met(spans, group)]
+    met = [one for group in alike for one in _met(spans, group, groups)]
     return tuple(_of_gpu(spans, gpu, sent[gpu], computed[gpu], met) for gpu in sorted(sent, key=lambda g: (len(g), g)))
 
 
@@ -143,12 +145,12 @@ def _covered(stretches: Iterable[_Stretch], others: Sequence[_Stretch]) -> int:
     return covered
 
 
-def _met(spans: SpanTable, sent: Mapping[TrackId, Sequence[int]]) -> list[_CollectiveKernel]:
-    """Kernels of one name that run on several GPUs at once: none can end before the last of them has begun."""
+def _met(spans: SpanTable, sent: Mapping[TrackId, Sequence[int]], groups: Mapping[int, str]) -> list[_CollectiveKernel]:
+    """Kernels of one name and group of ranks on several GPUs at once: none can end before the last has begun."""
     gpu_by_row = {i: gpu for gpu, rows in sent.items() for i in rows}
-    rows_by_name: dict[int, list[int]] = defaultdict(list)
+    rows_by_name: dict[tuple[int, str], list[int]] = defaultdict(list)
     for i in sorted(gpu_by_row):
-        rows_by_name[spans.name_id[i]].append(i)
+        rows_by_name[spans.name_id[i], groups.get(i, "")].append(i)
     return [one for rows in rows_by_name.values() for group in _groups(spans, rows, gpu_by_row) for one in group]
 
 

@@ -13,13 +13,14 @@ from llmtop.analysis.kernels.nvtx_ranges import WINDOW_FACT, only_launches
 from llmtop.analysis.timeline.ranges import CALLS
 from llmtop.analysis.timeline.work import GPU_WORK
 from llmtop.columns import lengths
-from llmtop.model import NS_PER_S, Missing, Unknown
+from llmtop.lazy import renumbered
+from llmtop.model import NS_PER_S, Missing, SpanTable, Unknown
 from llmtop.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from llmtop.model import KernelTable, SpanTable, Trace
+    from llmtop.model import KernelTable, Trace
 
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": NS_PER_S}
 _MOMENT = rf"(\d+(?:\.\d+)?|\.\d+)\s*({'|'.join(_UNITS)})"
@@ -129,9 +130,8 @@ def _cut(spans: SpanTable, rows: Iterable[int], start: int, end: int) -> SpanTab
     )
     starts, ends = array("q", map(begins, order)), array("q", (min(spans.end_ns[i], end) for i in order))
     amount = array("d", map(spans.amount.__getitem__, order))
-    return replace(
-        spans, name_id=names, track_id=tracks, start_ns=starts, end_ns=ends, correlation=joins, amount=amount
-    )
+    notes = renumbered(spans.notes, order)
+    return SpanTable(spans.kind, spans.names, spans.tracks, names, tracks, starts, ends, joins, amount, notes)
 
 
 def _kernels(trace: Trace, rows: Sequence[int], start: int, end: int) -> KernelTable | None:

@@ -15,6 +15,7 @@ from llmtop.analysis.kernels.occupancy import Occupancy, occupancy
 from llmtop.analysis.kernels.stalls import Stalls
 from llmtop.analysis.kernels.table import Dim3, KernelFacts, Kernels, dram_point, kernels_of, roofline_view
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.timeline.collectives import collectives, speed_text
 from llmtop.analysis.views import RooflinePoint, RooflineView
 from llmtop.model import Finding, RuleResult, Trace, Unknown
 
@@ -64,6 +65,7 @@ class LaunchView:
         findings: Those of llmtop's rules about this kernel.
         command: Collects of this launch what the capture lacks; empty where it lacks nothing, or `no_command` says why.
         elsewhere: The same kernel in other reports.
+        sent: What it exchanges with other ranks and how fast, in a sentence; empty of other kernels.
     """
 
     launch: int
@@ -87,6 +89,7 @@ class LaunchView:
     command: str
     no_command: str
     elsewhere: tuple[Elsewhere, ...]
+    sent: str = ""
 
     @property
     def verdict(self) -> Verdict | Unknown:
@@ -136,7 +139,13 @@ def launch_view(trace: Trace, launch: int, reports: Sequence[tuple[str, Trace]] 
         command=command,
         no_command=no_command,
         elsewhere=elsewhere(trace, launch, reports),
+        sent=_sent(trace, launch, ns),
     )
+
+
+def _sent(trace: Trace, launch: int, ns: float) -> str:
+    sent = collectives(trace).get(launch)
+    return "" if sent is None or ns != ns else f"{sent.title}: {speed_text(sent, [round(ns)])}"
 
 
 def _estimated(column: Sequence[int], launch: int) -> int | None:

@@ -14,7 +14,7 @@ from llmtop import ids
 from llmtop.analysis.timeline.clock_words import clock_text
 from llmtop.analysis.timeline.work import gpus_at_work
 from llmtop.columns import in_order, lengths, on_clock, picked, replaced, shifted
-from llmtop.lazy import LazyMapping, LazySequence
+from llmtop.lazy import LazyDictionary, LazyMapping, LazySequence, renumbered
 from llmtop.model import (
     ClockBasis,
     ClockFit,
@@ -32,6 +32,7 @@ from llmtop.model import (
     TrackId,
     TrackKind,
     Unknown,
+    Value,
 )
 from llmtop.text import listed
 
@@ -202,7 +203,17 @@ def _stacked(tables: Sequence[tuple[_Part, SpanTable]], joins: _Joins) -> tuple[
     *ordered, amounts, rows = in_order([*columns, array("q", range(len(columns[0])))])
     starts, ends, name_ids, track_ids, keys = ordered
     amount = array("d", amounts.tobytes())
-    return SpanTable(tables[0][1].kind, names, tracks, name_ids, track_ids, starts, ends, keys, amount), rows
+    notes = renumbered(_notes([table for _, table in tables]), rows)
+    return SpanTable(tables[0][1].kind, names, tracks, name_ids, track_ids, starts, ends, keys, amount, notes), rows
+
+
+def _notes(tables: Sequence[SpanTable]) -> Mapping[int, Mapping[str, Value]]:
+    """What is recorded of some spans of all files, one after the other."""
+    firsts = list(accumulate(map(len, tables), initial=0))
+    noted = [(first, table.notes) for first, table in zip(firsts, tables, strict=False) if table.notes]
+    if not noted:
+        return {}
+    return LazyDictionary(lambda: {first + row: note for first, notes in noted for row, note in notes.items()})
 
 
 def _numbered(parts: Sequence[tuple[Sequence[_T], array[int]]]) -> tuple[tuple[_T, ...], array[int]]:

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import ids
+from llmtop.analysis.timeline.collectives import collectives, speed_text
 from llmtop.analysis.timeline.rows import CALLS, kind_title
 from llmtop.analysis.timeline.work import GPU_WORK, gpu_title
 from llmtop.columns import is_long, places_of
 from llmtop.model import TrackKind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from llmtop.analysis.timeline.spans import TraceTimeline
     from llmtop.model import SpanTable, TrackId
 
@@ -35,6 +38,7 @@ class SpanFacts:
         partner: The code of the launch, or of the first work that was launched; None where there is none.
         partners: How many works a call launched.
         ranges: NVTX ranges around it, or of work around its launch, the outermost first.
+        told: What else is recorded of it, in sentences: what it sends to other ranks and how fast, category, payload.
     """
 
     code: int
@@ -52,6 +56,7 @@ class SpanFacts:
     partner: int | None = None
     partners: int = 0
     ranges: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
 
     @property
     def duration_ns(self) -> int:
@@ -84,7 +89,16 @@ def span_facts(timeline: TraceTimeline, code: int) -> SpanFacts:
         partner=partners[0] if partners else None,
         partners=0 if is_work else len(partners),
         ranges=_ranges_around(timeline, partners[0] if is_work and partners else code),
+        told=tuple(_told(timeline, spans, row)),
     )
+
+
+def _told(timeline: TraceTimeline, spans: SpanTable, row: int) -> Iterator[str]:
+    sent = collectives(timeline.trace).get(row) if spans.kind == "kernel" else None
+    if sent is not None:
+        yield f"{sent.title}: {speed_text(sent, [spans.end_ns[row] - spans.start_ns[row]])}"
+    if row in spans.notes:
+        yield "; ".join(f"{key}: {value}" for key, value in spans.notes[row].items())
 
 
 def partners_of(timeline: TraceTimeline, code: int) -> tuple[int, ...]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from llmtop.analysis.timeline.collectives import Collective, collectives, speed_text
 from llmtop.analysis.timeline.listed import Statistics
 from llmtop.analysis.timeline.ranges import Demands, demands
 from llmtop.analysis.views import Cell
-from llmtop.model import NS_PER_S, SpanTable, Trace
+from llmtop.model import NS_PER_S, SpanTable, Trace, Value
 from llmtop.text import range_name
 
 TITLES: Mapping[str, str] = {
     "nvtx": "NVTX range",
     "mark": "NVTX mark",
+    "collective": "collective",
     "memcpy": "copy",
     "memset": "memset",
     "graph": "CUDA graph",
@@ -32,7 +34,9 @@ TITLES: Mapping[str, str] = {
     "off-cpu": "off the CPU",
     "overhead": "profiler",
 }
-"""The kinds of spans that are listed, in this order; kernels have a table of their own."""
+"""The kinds of spans that are listed, in this order; kernels have a table of their own, but for what they send to other
+ranks, of which a row has those of one operation, size and group."""
+_LISTED_VALUES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class SpanRow:
         times: All that is to be told of how long they last.
         gpu_ns: Of an NVTX range the GPU time of what was launched in it (`claims`), and how many launches; None
             of others.
+        recorded: What else is told of them, in words: "category io; payload 1 to 8".
+        speed: Of collectives, how fast they were.
     """
 
     kind: str
@@ -58,6 +64,8 @@ class SpanRow:
     gpu_ns: int | None
     launches: int | None
     times: Statistics | None = field(default=None, compare=False)
+    recorded: str = ""
+    speed: str = ""
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -70,7 +78,8 @@ class SpanRow:
 def span_cells(row: SpanRow) -> tuple[Cell, ...]:
     """As tables show it: kind, name, count; total, mean and longest; GPU time, launches; bytes, bytes a second."""
     times = row.total_ns, row.total_ns / row.count, row.longest_ns
-    return TITLES[row.kind], row.name, row.count, *times, row.gpu_ns, row.launches, row.bytes, row.bytes_per_s
+    told = row.recorded or None
+    return TITLES[row.kind], row.name, row.count, *times, row.gpu_ns, row.launches, row.bytes, row.bytes_per_s, told
 
 
 def span_rows(trace: Trace, *, each: bool = False) -> tuple[SpanRow, ...]:
@@ -81,7 +90,24 @@ def span_rows(trace: Trace, *, each: bool = False) -> tuple[SpanRow, ...]:
         if (spans := trace.spans.get(kind)) is not None:
             found = _rows(spans, launched if kind == "nvtx" else None, each=each)
             rows += sorted(found, key=lambda row: -row.total_ns)
+        elif kind == "collective":
+            rows += sorted(_sent(trace), key=lambda row: -row.total_ns)
     return tuple(rows)
+
+
+def _sent(trace: Trace) -> Iterator[SpanRow]:
+    """What kernels send to other ranks, those alike as one row."""
+    if (kernels := trace.spans.get("kernel")) is None:
+        return
+    members: dict[Collective, list[int]] = defaultdict(list)
+    for row, one in collectives(trace).items():
+        members[one].append(row)
+    for one, own in members.items():
+        lengths = array("q", (kernels.end_ns[i] - kernels.start_ns[i] for i in own))
+        times = Statistics.of(lengths)
+        sent = None if one.bytes is None else float(one.bytes * len(own))
+        speed = speed_text(one, lengths)
+        yield SpanRow("collective", one.title, len(own), times.total, times.most, sent, None, None, times, speed=speed)
 
 
 def _rows(spans: SpanTable, launched: Demands | None, *, each: bool) -> Iterator[SpanRow]:
@@ -103,7 +129,31 @@ def _rows(spans: SpanTable, launched: Demands | None, *, each: bool) -> Iterator
             gpu_ns=work[0] if work else None,
             launches=work[1] if work else None,
             times=times,
+            recorded=recorded_text([spans.notes[i] for i in places if i in spans.notes]) if spans.notes else "",
         )
+
+
+def recorded_text(notes: Sequence[Mapping[str, Value]]) -> str:
+    """What is told of spans beside name and time, in words.
+
+    >>> recorded_text([{"category": "io (3)", "payload": 1}, {"category": "io (3)", "payload": 8}])
+    'category io (3); payload 1 to 8'
+    >>> recorded_text([{"Root": "a"}, {"Root": "b"}, {"Root": "c"}, {"Root": "d"}])
+    'Root a, b, c and 1 more'
+    """
+    values: dict[str, list[Value]] = defaultdict(list)
+    for note in notes:
+        for key, value in note.items():
+            values[key].append(value)
+    return "; ".join(f"{key} {_of_values(list(dict.fromkeys(own)))}" for key, own in values.items())
+
+
+def _of_values(values: Sequence[Value]) -> str:
+    numbers = [value for value in values if not isinstance(value, str)]
+    if len(values) > 1 and len(numbers) == len(values):
+        return f"{min(numbers)} to {max(numbers)}"
+    more = f" and {len(values) - _LISTED_VALUES} more" if len(values) > _LISTED_VALUES else ""
+    return ", ".join(map(str, values[:_LISTED_VALUES])) + more
 
 
 def _launched(asked: Demands, ranges: SpanTable, places: list[int]) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.timeline.rows import kind_title
+from llmtop.analysis.timeline.span_rows import recorded_text
 from llmtop.analysis.views import Cell, Column
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ COLUMNS = (
     Column("duration", "duration", "ns"),
     Column("bytes", "bytes", "bytes"),
     Column("correlation", "correlation", "1"),
+    Column("recorded", "recorded", help="category, payload, what is sent to other ranks"),
 )
 
 
@@ -68,6 +70,7 @@ class SpansOfLine:
             end - start,
             moved,
             None if join < 0 else join,
+            recorded_text([spans.notes[at]]) if at in spans.notes else None,
         )
 
     def key(self, row: int) -> int:
