@@ -12,7 +12,7 @@ from llmtop.cli.report import FORMATS, in_range, is_same_file, read_report, writ
 from llmtop.errors import FileError, LlmtopError, UsageError
 
 if TYPE_CHECKING:
-    from llmtop.cli.diff_head import Compared
+    from llmtop.cli.diff_pages import Compared, DiffPage
     from llmtop.model import Trace
 
 
@@ -27,10 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         nargs="+",
         type=Path,
-        help="two reports or more, of any kind that has kernels, steps or stacks; a folder of timelines is one run",
+        help="two reports or more, of any kind that has kernels, steps or stacks; a folder of timelines is one run; of "
+        "one report alone its kernels are compared with each other",
     )
     parser.add_argument(
-        "--baseline", metavar="PATH|NUMBER", help="what the others are compared with (default: 1, the first)"
+        "--baseline",
+        metavar="PATH|NUMBER",
+        help="what the others are compared with, of one report a kernel's name or number (default: 1, the first)",
     )
     parser.add_argument(
         "--fail-above",
@@ -53,26 +56,32 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         FileError: A report cannot be read or has nothing to compare, or the output cannot be written.
-        UsageError: There is only one report, the baseline is none of them, or the output is one of them.
+        UsageError: The baseline is none of the reports, or the output is one of them.
         RegressionError: One is slower than `--fail-above` allows.
     """
     _check(args)
     traces = _read(args.paths, args.range)
+    if len(traces) == 1:
+        _print(args, _of_kernels(traces[0], args.baseline, args.format, to_terminal=args.output is None))
+        return 0
     compared = _compared(traces, _baseline(args.baseline, args.paths))
-    parts = _parts(compared, args.format, to_terminal=args.output is None)
-    if args.output is None:
-        for part in parts:
-            sys.stdout.write(part)
-    else:
-        write_parts(args.output, parts)
+    _print(args, _of_reports(compared, args.format, to_terminal=args.output is None))
     if args.fail_above is not None:
         _judge(compared, args.fail_above)
     return 0
 
 
+def _print(args: argparse.Namespace, parts: Iterator[str]) -> None:
+    if args.output is not None:
+        write_parts(args.output, parts)
+        return
+    for part in parts:
+        sys.stdout.write(part)
+
+
 def _check(args: argparse.Namespace) -> None:
-    if len(args.paths) < 2:
-        raise UsageError("a diff takes two reports or more: llmtop diff BEFORE AFTER")
+    if len(args.paths) < 2 and args.fail_above is not None:
+        raise UsageError("--fail-above takes two reports or more: llmtop diff BEFORE AFTER --fail-above PERCENT")
     if args.output is not None and any(is_same_file(args.output, path) for path in args.paths):
         raise UsageError(f"{args.output} is one of the reports: give another name to -o")
     if args.fail_above is not None and not args.fail_above >= 0:
@@ -114,18 +123,93 @@ def _why_nothing(trace: Trace) -> object | None:
 def _compared(traces: Sequence[Trace], baseline: int) -> list[Compared]:
     """Each of the others beside the baseline, in their order."""
     from llmtop.analysis.diff.side import sides
-    from llmtop.cli.diff_head import Compared
+    from llmtop.cli.diff_pages import Compared
 
     others = [trace for i, trace in enumerate(traces) if i != baseline]
     names = [chr(ord("B") + i) if i < 25 else f"#{i + 2}" for i in range(len(others))]
-    return [Compared(*sides(traces[baseline], other), ("A", name)) for other, name in zip(others, names, strict=True)]
+    return [Compared(*sides(traces[baseline], other), name) for other, name in zip(others, names, strict=True)]
 
 
-def _parts(compared: Sequence[Compared], kind: str, *, to_terminal: bool) -> Iterator[str]:
-    from llmtop.cli.diff_text import diff_text
-    from llmtop.cli.text_layout import terminal_style
+def _of_reports(compared: Sequence[Compared], kind: str, *, to_terminal: bool) -> Iterator[str]:
+    """In one of `FORMATS`."""
+    match kind:
+        case "json":
+            from llmtop.cli.diff_json import diff_json
 
-    return diff_text(compared, terminal_style(to_terminal=to_terminal))
+            return diff_json(compared)
+        case "csv":
+            from llmtop.cli.diff_csv import diff_csv
+
+            return diff_csv(compared)
+    from llmtop.cli.diff_pages import diff_pages
+
+    names = [compared[0].before.trace.origin.path, *(one.after.trace.origin.path for one in compared)]
+    return _drawn(diff_pages(compared), kind, " – ".join(Path(name).name for name in names), to_terminal=to_terminal)
+
+
+def _drawn(pages: Iterator[DiffPage], kind: str, title: str, *, to_terminal: bool) -> Iterator[str]:
+    """As text, Markdown or HTML."""
+    match kind:
+        case "md":
+            from llmtop.cli.diff_md import diff_md
+
+            return diff_md(pages)
+        case "html":
+            from llmtop.cli.diff_html import diff_html
+
+            return diff_html(pages, title)
+        case _:
+            from llmtop.cli.diff_text import diff_text
+            from llmtop.cli.text_layout import terminal_style
+
+            return diff_text(pages, terminal_style(to_terminal=to_terminal))
+
+
+def _of_kernels(trace: Trace, wanted: str | None, kind: str, *, to_terminal: bool) -> Iterator[str]:
+    """The kernels of one report beside each other.
+
+    Raises:
+        FileError: It has none.
+        UsageError: The baseline is none of them.
+    """
+    from llmtop.analysis.diff.ladder import ladder_of_kernels
+    from llmtop.analysis.kernels.absent import no_kernels
+
+    if (why := no_kernels(trace)) is not None:
+        raise FileError(f"{trace.origin.path} has no kernels to compare with each other: {why}")
+    baseline = _kernel(trace, wanted)
+    match kind:
+        case "json":
+            from llmtop.cli.diff_json import ladder_json
+
+            return ladder_json(trace, ladder_of_kernels(trace, baseline))
+        case "csv":
+            from llmtop.cli.diff_csv import ladder_csv
+
+            return ladder_csv(ladder_of_kernels(trace, baseline))
+    from llmtop.cli.diff_pages import kernel_pages
+
+    title = Path(trace.origin.path).name
+    return _drawn(kernel_pages(trace, baseline), kind, title, to_terminal=to_terminal)
+
+
+def _kernel(trace: Trace, wanted: str | None) -> int:
+    """The place of the kernel that the others are held against: its number, or the only one with that in its name."""
+    from llmtop.analysis.diff.ladder import kernel_rungs
+    from llmtop.analysis.kernels.table import kernels_of
+
+    kernels = kernels_of(trace)
+    rows = kernel_rungs(kernels)
+    if wanted is None:
+        return 0
+    if wanted.isdecimal() and 1 <= int(wanted) <= len(rows):
+        return int(wanted) - 1
+    names = [f"{kernels.row_name(row)}\n{kernels.table.name(row.launches[0])}".casefold() for row in rows]
+    named = [i for i, name in enumerate(names) if wanted.casefold() in name]
+    if len(named) != 1:
+        says = f"{len(named)} kernels have it in their names" if named else "no kernel has it in its name"
+        raise UsageError(f"--baseline {wanted}: {says}; a number from 1 to {len(rows)} will do")
+    return named[0]
 
 
 def _judge(compared: Sequence[Compared], most_percent: float) -> None:

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.diff.page import DiffSection, diff_sections
-from llmtop.cli.diff_head import CARE, head_of
 from llmtop.cli.text_layout import TextStyle, heading, in_ascii, table_lines, wrapped
 
 if TYPE_CHECKING:
-    from llmtop.cli.diff_head import Compared
+    from llmtop.analysis.diff.page import DiffSection
+    from llmtop.cli.diff_pages import DiffPage
 
 _ROWS = 30
 
 
-def diff_text(compared: Sequence[Compared], style: TextStyle) -> Iterator[str]:
-    """The comparison of each report with the first, line by line."""
-    for one in compared:
-        for line in _lines(one, style):
+def diff_text(pages: Iterable[DiffPage], style: TextStyle) -> Iterator[str]:
+    """The pages, line by line."""
+    for page in pages:
+        for line in _lines(page, style):
             yield (in_ascii(line) if style.ascii_only else line) + "\n"
 
 
-def _lines(one: Compared, style: TextStyle) -> Iterator[str]:
-    for name, about in head_of(one):
+def _lines(page: DiffPage, style: TextStyle) -> Iterator[str]:
+    for name, about in page.head:
         yield from wrapped(f"{name}  {about}", style, "", "   ")
-    verdict = one.verdict
-    yield ""
-    if verdict.cannot:
-        yield from wrapped(verdict.cannot, style, "", "  ")
-    yield from wrapped(verdict.said, style, "", "  ")
-    for caution in verdict.cautions:
-        yield from wrapped(f"{CARE}: {caution.text}", style, "  ", "    ")
-    for section in diff_sections(one.before, one.after):
+    if page.verdict is not None:
+        yield ""
+        yield from wrapped(page.verdict.cannot, style, "", "  ")
+        yield from wrapped(page.verdict.said, style, "", "  ")
+    for caution in page.cautions:
+        yield from wrapped(caution, style, "  ", "    ")
+    for section in page.sections:
         yield from _section(section, style)
 
 

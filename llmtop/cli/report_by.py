@@ -16,7 +16,6 @@ from llmtop.analysis.timeline.listed import Listed, listed
 from llmtop.cli.documents import fact
 from llmtop.cli.report_listed import listed_csv, listed_document
 from llmtop.cli.report_memory import memory_csv, memory_document, memory_report_table, said_below
-from llmtop.cli.report_rows import cell_texts
 from llmtop.cli.report_source import code_csv, code_document
 from llmtop.errors import FileError
 from llmtop.model import Unknown
@@ -79,11 +78,6 @@ def part_table(trace: Trace, by: Table, *, each_range: bool) -> RowTable | Unkno
         return rows if isinstance(rows, Unknown) else listed_table.listed_table(rows, by)
     found = breakdown(trace, by, each=each_range)
     return found if isinstance(found, Unknown) else breakdown_table(found, trace.start_ns)
-
-
-def part_texts(table: RowTable, most: int) -> list[list[str]]:
-    """The first rows as people read them."""
-    return [cell_texts(table.cells(i), table.columns) for i in range(min(most, len(table)))]
 
 
 def said_of(trace: Trace, by: Table, *, each_range: bool) -> list[str]:

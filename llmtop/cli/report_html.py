@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import PurePath
 
-from llmtop import __version__
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.analysis.kernels.bounds import Bound
@@ -37,9 +34,9 @@ from llmtop.analysis.timeline.idle_view import IdleOfGpu, IdleRow, IdleView, idl
 from llmtop.analysis.timeline.span_rows import span_cells, span_rows
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import Cell, Column, RooflinePoint, RooflineView
+from llmtop.cli.html_parts import html_table, page_begin, page_end
 from llmtop.cli.report_by import Table, part_table, said_of, table_named, title_of
-from llmtop.cli.report_page import SCRIPT, STYLE
-from llmtop.cli.report_rows import cell_text, counted
+from llmtop.cli.report_rows import counted
 from llmtop.cli.report_svg import NUMBERED, BarPart, histogram_svg, roofline_svg, stacked_bar
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import duration, number, percent
@@ -51,20 +48,13 @@ _IDLE_ROWS = 100
 _PARTS = 2000
 _VISIBLE = 0.003
 """Of a bar: what is narrower is not in its legend."""
-_HASH = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-_POLICY = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_HASH}'"
-"""Should a name get past the escaping after all, the browser still loads nothing and runs nothing but `SCRIPT`."""
 
 
 def report_html(trace: Trace, *, each_range: bool = False, by: str | None = None) -> Iterator[str]:
     """The page, in parts; with `each_range` NVTX ranges by their full names."""
     totals, diagnosis = summary(trace), diagnose(trace)
-    title = escape(PurePath(trace.origin.path).name or trace.origin.kind)
-    yield "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\n"
-    yield "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
-    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-    yield f"<title>{title} – llmtop</title>\n<style>{STYLE}</style></head><body>\n"
-    yield f"<header><h1>{title}</h1>\n"
+    title = PurePath(trace.origin.path).name or trace.origin.kind
+    yield from page_begin(title)
     yield from _head(trace, totals)
     yield "</header>\n<main>\n"
     yield from _verdict(trace, diagnosis)
@@ -79,8 +69,7 @@ def report_html(trace: Trace, *, each_range: bool = False, by: str | None = None
     yield from _spans(trace, each=each_range)
     yield from _findings(diagnosis.findings[_FIRST:])
     yield from _missing(trace)
-    yield f"</main>\n<footer>llmtop {escape(__version__)} · {escape(trace.origin.path)}</footer>\n"
-    yield f"<script>{SCRIPT}</script>\n</body></html>\n"
+    yield from page_end(trace.origin.path)
 
 
 def _head(trace: Trace, totals: Summary) -> Iterator[str]:
@@ -277,7 +266,7 @@ def _idle_rows(gpu: IdleOfGpu) -> Iterator[str]:
         Column("longest", "longest", "ns"),
     )
     rows = [(row.title, row.name, row.ns, row.share, row.gaps, row.longest_ns) for row in gpu.rows[:_IDLE_ROWS]]
-    yield from _table(columns, rows)
+    yield from html_table(columns, rows)
 
 
 def _idle_class(row: IdleRow) -> str:
@@ -318,7 +307,7 @@ def _roofline(view: RooflineView) -> Iterator[str]:
         Column("roof", "of the roof", "%"),
         Column("time", "time", "%"),
     )
-    yield from _table(columns, (_point(i, point) for i, point in enumerate(view.points[:_KERNELS], 1)))
+    yield from html_table(columns, (_point(i, point) for i, point in enumerate(view.points[:_KERNELS], 1)))
     yield "</details>\n"
     if view.refusals:
         yield f"<details><summary>{counted(len(view.refusals), 'kernel')} not on it</summary><ul>\n"
@@ -378,7 +367,7 @@ def _kernels(trace: Trace) -> Iterator[str]:
     totals = table.totals()
     share = None if totals.share is None else 100 * totals.share
     sums: dict[str, Cell] = {"name": "all", "share": share, "calls": totals.launches, "duration": totals.total_ns}
-    yield from _table(
+    yield from html_table(
         [table.columns[i] for i in known],
         ([row[i] for i in known] for row in rows),
         names,
@@ -414,7 +403,7 @@ def _spans(trace: Trace, *, each: bool) -> Iterator[str]:
     if not rows:
         return
     yield "<section><h2>NVTX ranges, copies and calls</h2>\n"
-    yield from _table(_SPAN_COLUMNS, map(span_cells, rows[:_KERNELS]))
+    yield from html_table(_SPAN_COLUMNS, map(span_cells, rows[:_KERNELS]))
     if len(rows) > _KERNELS:
         yield f"<p class='why'>{len(rows) - _KERNELS} more are not shown.</p>\n"
     yield "</section>\n"
@@ -426,7 +415,7 @@ def _by(trace: Trace, by: Table, *, each_range: bool) -> Iterator[str]:
         yield f"<p class='why'>{escape(said)}</p>\n"
     table = part_table(trace, by, each_range=each_range)
     if not isinstance(table, Unknown):
-        yield from _table(table.columns, (table.cells(i) for i in range(min(_PARTS, len(table)))))
+        yield from html_table(table.columns, (table.cells(i) for i in range(min(_PARTS, len(table)))))
         if len(table) > _PARTS:
             yield f"<p class='why'>{len(table) - _PARTS} more are not shown (--format csv lists all).</p>\n"
     yield "</section>\n"
@@ -438,41 +427,12 @@ def _functions(trace: Trace) -> Iterator[str]:
     for one in functions(trace):
         yield f"<section><h2>Stacks: {escape(one.title)}</h2>\n"
         shown = one.shares[:_KERNELS]
-        yield from _table(columns, ((share.name, 100 * share.own_share, 100 * share.total_share) for share in shown))
+        yield from html_table(
+            columns, ((share.name, 100 * share.own_share, 100 * share.total_share) for share in shown)
+        )
         if len(one.shares) > _KERNELS:
             yield f"<p class='why'>{counted(len(one.shares) - _KERNELS, 'more function')}, not shown.</p>\n"
         yield "</section>\n"
-
-
-def _table(
-    columns: Sequence[Column], rows: Iterable[Sequence[Cell]], names: Sequence[str] = (), foot: Sequence[Cell] = ()
-) -> Iterator[str]:
-    """A table that the script sorts and filters; `names` are what the first cells are called in full."""
-    yield "<div class='table'><table><thead><tr>"
-    for column in columns:
-        kind = " class=n" if column.is_number else ""
-        yield f"<th{kind} scope='col' title='{escape(column.help)}'>{escape(column.title)}</th>"
-    yield "</tr></thead><tbody>\n"
-    for i, row in enumerate(rows):
-        cells = [_cell(cell, column) for cell, column in zip(row, columns, strict=True)]
-        if i < len(names) and names[i] != row[0]:
-            cells[0] = f"<td class=t><details><summary>{escape(str(row[0]))}</summary>{escape(names[i])}</details></td>"
-        yield f"<tr>{''.join(cells)}</tr>\n"
-    yield "</tbody>"
-    if foot:
-        sums = "".join(_cell(cell, column) for cell, column in zip(foot, columns, strict=True))
-        yield f"<tfoot><tr>{sums}</tr></tfoot>"
-    yield "</table></div>\n"
-
-
-def _cell(cell: Cell, column: Column) -> str:
-    """A cell; numbers keep their value beside their text, to be sorted by."""
-    text = escape(cell_text(cell, column))
-    if isinstance(cell, Unknown):
-        return f"<td{' class=n' if column.is_number else ''} title='{escape(str(cell))}'>{text}</td>"
-    if isinstance(cell, int | float):
-        return f"<td class=n data-v='{cell!r}'>{text}</td>"
-    return f"<td class=t>{text}</td>" if not column.width else f"<td>{text}</td>"
 
 
 def _missing(trace: Trace) -> Iterator[str]:

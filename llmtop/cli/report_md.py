@@ -22,7 +22,8 @@ from llmtop.analysis.timeline.causes import MEANINGS
 from llmtop.analysis.timeline.idle_view import IdleView, idle_view
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import RooflineView
-from llmtop.cli.report_by import Table, part_table, part_texts, said_of, table_named, title_of
+from llmtop.cli.md_parts import escaped, md_row, md_table
+from llmtop.cli.report_by import Table, part_table, said_of, table_named, title_of
 from llmtop.cli.report_rows import counted, kernel_rows, total_row
 from llmtop.model import Trace, Unknown
 from llmtop.units import duration, number, percent, si
@@ -31,8 +32,6 @@ _KERNELS = 50
 _IDLE_ROWS = 10
 _PARTS = 100
 _FUNCTIONS = 50
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@:])")
-"""What Markdown, its HTML, and the sites that render it could take for more than text: names come from outside."""
 
 
 def report_md(trace: Trace, *, each_range: bool = False, by: str | None = None) -> Iterator[str]:
@@ -47,7 +46,7 @@ def _lines(trace: Trace, by: Table | None, *, each_range: bool) -> Iterator[str]
     if by is not None:
         yield from _by(trace, by, each_range=each_range)
     if why := no_kernels(trace):
-        yield from (f"No kernels: {_escaped(str(why))}", "")
+        yield from (f"No kernels: {escaped(str(why))}", "")
     else:
         yield from _kernels(trace)
         yield from _families(trace)
@@ -60,15 +59,6 @@ def _lines(trace: Trace, by: Table | None, *, each_range: bool) -> Iterator[str]
     yield from _missing(trace)
 
 
-def _escaped(text: str) -> str:
-    r"""Text that Markdown leaves alone.
-
-    >>> _escaped("f<int>|[x](y)")
-    'f\\<int\\>\\|\\[x\\]\\(y\\)'
-    """
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
-
-
 def _code(text: str) -> str:
     """A code span that its content cannot close."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
@@ -78,17 +68,17 @@ def _code(text: str) -> str:
 
 def _head(trace: Trace, totals: Summary) -> Iterator[str]:
     origin = trace.origin
-    yield f"# {_escaped(origin.path)}"
+    yield f"# {escaped(origin.path)}"
     yield ""
     for message in damage(trace):
-        yield from (f"**damaged**: {_escaped(message)}", "")
-    yield f"{_escaped(origin.kind)} {_escaped(origin.tool_version)} {_escaped(origin.gpu)}".rstrip()
+        yield from (f"**damaged**: {escaped(message)}", "")
+    yield f"{escaped(origin.kind)} {escaped(origin.tool_version)} {escaped(origin.gpu)}".rstrip()
     yield ""
     if not totals.launches:
         return
     launches = f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}"
     parts = (in_range(trace), launches, kernel_time(trace), capture_length(trace))
-    yield f"{_escaped('; '.join(part for part in parts if part))}."
+    yield f"{escaped('; '.join(part for part in parts if part))}."
     bounds = ", ".join(f"{bound} {percent(100 * share)}" for bound, share in totals.time_by_bound.items())
     if set(totals.time_by_bound) - {str(Bound.UNKNOWN)}:
         yield f"Of the time, by what limits it: {bounds}."
@@ -100,10 +90,10 @@ def _kernels(trace: Trace) -> Iterator[str]:
     table = table.beside([column.key for column in table.columns])
     yield "## Kernels"
     yield ""
-    yield _row([_escaped(column.title) for column in table.columns])
-    yield _row(["---:" if column.is_number else "---" for column in table.columns])
+    yield md_row([escaped(column.title) for column in table.columns])
+    yield md_row(["---:" if column.is_number else "---" for column in table.columns])
     for texts in (*kernel_rows(table, _KERNELS), total_row(table)):
-        yield _row([_escaped(text) for text in texts])
+        yield md_row([escaped(text) for text in texts])
     if len(table) > _KERNELS:
         yield f"\n{len(table) - _KERNELS} more are not shown."
     yield ""
@@ -114,58 +104,48 @@ def _by(trace: Trace, by: Table, *, each_range: bool) -> Iterator[str]:
     yield ""
     table = part_table(trace, by, each_range=each_range)
     if not isinstance(table, Unknown):
-        yield _row([_escaped(column.title) for column in table.columns])
-        yield _row(["---:" if column.is_number else "---" for column in table.columns])
-        for texts in part_texts(table, _PARTS):
-            yield _row([_escaped(text) for text in texts])
-        if len(table) > _PARTS:
-            yield f"\n{len(table) - _PARTS} more are not shown."
-        yield ""
+        yield from md_table(table, _PARTS)
     for said in said_of(trace, by, each_range=each_range):
-        yield f"- {_escaped(said)}"
+        yield f"- {escaped(said)}"
     yield ""
 
 
 def _families(trace: Trace) -> Iterator[str]:
     yield "## Time by kind of kernel"
     yield ""
-    yield _row(["kind", "time", "duration", "launches", "longest"])
-    yield _row(["---", "---:", "---:", "---:", "---"])
+    yield md_row(["kind", "time", "duration", "launches", "longest"])
+    yield md_row(["---", "---:", "---:", "---:", "---"])
     for share in family_shares(trace):
         numbers = [percent(100 * share.share), duration(share.total_ns), str(share.launches)]
-        yield _row([str(share.family), *numbers, _escaped(", ".join(share.longest))])
+        yield md_row([str(share.family), *numbers, escaped(", ".join(share.longest))])
     yield ""
     if other := other_kinds(trace):
-        yield _escaped(other)
+        yield escaped(other)
         yield ""
-
-
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _roofline(view: RooflineView) -> Iterator[str]:
     yield "## Roofline"
     yield ""
     if view.why_not is not None:
-        yield _escaped(str(view.why_not))
+        yield escaped(str(view.why_not))
     else:
-        yield _row(["kernel", "FLOP/byte", "FLOP/s", "precision", "of the roof"])
-        yield _row(["---", "---:", "---:", "---", "---:"])
+        yield md_row(["kernel", "FLOP/byte", "FLOP/s", "precision", "of the roof"])
+        yield md_row(["---", "---:", "---:", "---", "---:"])
     for point in view.points[:_KERNELS]:
         fraction = "" if point.roof_fraction is None else percent(100 * point.roof_fraction)
         work = si(point.flops_per_s, "FLOP/s")
-        yield _row([_escaped(point.label), number(point.intensity), work, point.precision, fraction])
+        yield md_row([escaped(point.label), number(point.intensity), work, point.precision, fraction])
     yield ""
 
 
 def _functions(trace: Trace) -> Iterator[str]:
     for one in functions(trace):
         yield from (f"## Stacks: {one.title}", "")
-        yield _row(["own", "with what it calls", "function"])
-        yield _row(["---:", "---:", "---"])
+        yield md_row(["own", "with what it calls", "function"])
+        yield md_row(["---:", "---:", "---"])
         for share in one.shares[:_FUNCTIONS]:
-            yield _row([percent(100 * share.own_share), percent(100 * share.total_share), _escaped(share.name)])
+            yield md_row([percent(100 * share.own_share), percent(100 * share.total_share), escaped(share.name)])
         yield ""
 
 
@@ -175,19 +155,19 @@ def _idle(view: IdleView) -> Iterator[str]:
         share = percent(100 * gpu.idle_ns / max(1, gpu.capture_ns))
         yield f"## Idle time of {gpu.title}: {duration(gpu.idle_ns)}, {share} of the capture"
         yield ""
-        yield _row(["time", "of the idle time", "cause", "call or range", "gaps", "longest"])
-        yield _row(["---:", "---:", "---", "---", "---:", "---:"])
+        yield md_row(["time", "of the idle time", "cause", "call or range", "gaps", "longest"])
+        yield md_row(["---:", "---:", "---", "---", "---:", "---:"])
         for row in gpu.rows[:_IDLE_ROWS]:
-            cells = (duration(row.ns), percent(100 * row.share), row.title, _escaped(row.name), f"{row.gaps:,}")
-            yield _row([*cells, duration(row.longest_ns)])
+            cells = (duration(row.ns), percent(100 * row.share), row.title, escaped(row.name), f"{row.gaps:,}")
+            yield md_row([*cells, duration(row.longest_ns)])
         if len(gpu.rows) > _IDLE_ROWS:
             yield f"\n{len(gpu.rows) - _IDLE_ROWS} more are not shown."
         yield ""
     for missing in view.unknown:
-        yield f"{_escaped(missing.what)}: {_escaped(str(missing.why))}"
+        yield f"{escaped(missing.what)}: {escaped(str(missing.why))}"
         yield ""
     causes = dict.fromkeys((row.title, row.cause) for gpu in view.gpus for row in gpu.rows[:_IDLE_ROWS])
-    yield from (f"- {title}: {_escaped(MEANINGS[cause])}" for title, cause in causes)
+    yield from (f"- {title}: {escaped(MEANINGS[cause])}" for title, cause in causes)
     if causes:
         yield ""
 
@@ -196,7 +176,7 @@ def _communication(trace: Trace) -> Iterator[str]:
     if sent := communication(trace):
         yield "## Communication between GPUs"
         yield ""
-        yield from (f"- {_escaped(f'{gpu_title(gpu.gpu)}: {described(gpu)}')}" for gpu in sent)
+        yield from (f"- {escaped(f'{gpu_title(gpu.gpu)}: {described(gpu)}')}" for gpu in sent)
         yield ""
 
 
@@ -205,16 +185,16 @@ def _findings(trace: Trace) -> Iterator[str]:
     yield "## Findings"
     yield ""
     if where := profiling.where_to_run(trace):
-        yield f"({_escaped(where)})"
+        yield f"({escaped(where)})"
         yield ""
     for finding in findings:
-        yield f"- **{finding.severity}** {_escaped(finding.subject)}: {_escaped(finding.message)}"
-        yield from (f"  - {_escaped(evidence)}" for evidence in finding.evidence)
-        yield f"  - → {_escaped(finding.action)}"
+        yield f"- **{finding.severity}** {escaped(finding.subject)}: {escaped(finding.message)}"
+        yield from (f"  - {escaped(evidence)}" for evidence in finding.evidence)
+        yield f"  - → {escaped(finding.action)}"
         if finding.next_command:
             yield f"  - {_code(finding.next_command)}"
         elif finding.no_command:
-            yield f"  - no command: {_escaped(finding.no_command)}"
+            yield f"  - no command: {escaped(finding.no_command)}"
     if not findings:
         yield "None."
     yield ""
@@ -225,7 +205,7 @@ def _missing(trace: Trace) -> Iterator[str]:
     yield ""
     for group in lacking(trace):
         for what, reason in group.parts:
-            yield f"- {_escaped(what)}: {_escaped(reason)}"
-        yield f"- to collect it: {_code(group.command)}" if group.command else f"- {_escaped(typed(group))}"
+            yield f"- {escaped(what)}: {escaped(reason)}"
+        yield f"- to collect it: {_code(group.command)}" if group.command else f"- {escaped(typed(group))}"
     for issue in trace.issues:
-        yield f"- {issue.severity}: {_escaped(issue.message)}"
+        yield f"- {issue.severity}: {escaped(issue.message)}"

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
+import json
 import lzma
-from collections.abc import Callable
+import math
+import re
+from collections.abc import Callable, Sequence
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 
 from llmtop.cli import main
-from tests.kernel_traces import LADDER, LLAMA, ROOT, SAMPLES, TIMELINE
+from tests.kernel_traces import LADDER, LLAMA, ROOT, SAMPLES, TIMELINE, Launch, report
 
 Run = Callable[..., str]
 PUBLIC = SAMPLES / "public"
+FOLDED = ROOT / "sample_traces" / "py-spy" / "0.4.3" / "demo-server.folded"
 KINETO = ROOT / "sample_traces" / "kineto" / "1" / "llama-generate.pt.trace.json.gz"
 
 
@@ -91,7 +100,6 @@ def test_the_baseline_is_the_first_unless_another_is_named(run: Run) -> None:
 
 
 def test_what_has_nothing_to_compare_is_refused(run: Run, tmp_path: Path) -> None:
-    assert "llmtop diff BEFORE AFTER" in run(LADDER, code=2)
     assert "0 or more" in run(LADDER, LADDER, "--fail-above", "-1", code=2)
     assert "is one of the reports" in run(LADDER, LADDER, "-o", LADDER, code=2)
     empty = tmp_path / "empty.json"
@@ -114,6 +122,117 @@ def test_it_is_written_where_it_is_told_to_be(run: Run, tmp_path: Path) -> None:
     written = tmp_path / "diff.txt"
     assert run(LADDER, LADDER, "-o", written) == ""
     assert "no difference" in written.read_text(encoding="utf-8")
+
+
+def parsed(text: str) -> dict[str, Any]:
+    document = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert isinstance(document, dict)
+    return document
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    found = re.search(r"```json\n(.*?)```", (ROOT / "docs" / "diff.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    return parsed(found[1])
+
+
+PAIRS = {
+    "kernels": (LADDER.with_name("uncoalesced-loads.ncu-rep.xz"), LADDER.with_name("narrow-accesses.ncu-rep.xz")),
+    "three": (LADDER, LADDER.with_name("barriers.ncu-rep.xz"), LADDER),
+    "one": (LADDER,),
+    "tools": (LLAMA, TIMELINE),
+    "steps": (TIMELINE, TIMELINE),
+    "stacks": (FOLDED, FOLDED),
+}
+
+
+@pytest.mark.parametrize("paths", PAIRS.values(), ids=PAIRS)
+def test_json_follows_its_documented_schema(run: Run, schema: dict[str, Any], paths: Sequence[Path]) -> None:
+    document = parsed(run(*paths, "--format", "json"))
+    jsonschema.validate(document, schema)
+    assert len(document["reports"]) == len(paths)
+    assert len(document["comparisons"]) == len(paths) - 1
+    for one in document["comparisons"]:
+        if "parts" in one["time"]:
+            assert math.fsum(part["ns"] for part in one["time"]["parts"]) == pytest.approx(one["time"]["change_ns"])
+
+
+def test_the_schema_can_fail(run: Run, schema: dict[str, Any]) -> None:
+    document = parsed(run(LADDER, LADDER, "--format", "json"))
+    document["comparisons"][0]["outcome"] = "better"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, schema)
+
+
+def test_csv_has_a_row_for_each_kernel_of_each_report(run: Run) -> None:
+    """By hand: 555,376 and 475,840 ns a call, two calls each."""
+    (row,) = csv.DictReader(io.StringIO(run(*PAIRS["kernels"], "--format", "csv")))
+    assert (row["report"], row["is"], row["told_by"]) == ("B", "faster", "the only kernel of each")
+    assert [row[one] for one in ("calls_a", "mean_a_ns", "mean_b_ns")] == ["2", "555376.0", "475840.0"]
+    assert float(row["change_ns"]) == 2 * (475_840 - 555_376)
+    assert len(list(csv.reader(io.StringIO(run(*PAIRS["three"], "--format", "csv"))))) == 1 + 6 + 5
+    assert run(*PAIRS["stacks"], "--format", "csv") == "report,function,unit,own_share_a,own_share_b\n"
+
+
+class PageText(HTMLParser):
+    """The text of a page, and its elements; fails on one that is closed and was not opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_markdown_and_html_say_what_the_text_says(run: Run) -> None:
+    page = PageText()
+    page.feed(run(*PAIRS["kernels"], "--format", "html"))
+    assert page.open == []
+    markdown = run(*PAIRS["kernels"], "--format", "md")
+    for said in (page.text, markdown.replace("\\", "")):
+        assert "B is 14 % faster over all kernels: 1.11 ms → 952 µs (-159 µs)" in said
+        assert "bound memory → latency" in said
+        assert "new: kernel-narrow-accesses" in said
+    assert markdown.startswith("**B is 14 % faster")
+
+
+def test_names_of_kernels_are_no_markup(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = report(Launch("<script>alert(1)</script>|`x`", 1e6)), report(Launch("<b>|*y*", 2e6))
+    traces = iter(hostile * 2)
+    monkeypatch.setattr("llmtop.cli.diff.read_report", lambda paths, is_together: next(traces))
+    page = run("a", "b", "--format", "html")
+    assert "alert(1)" in page
+    assert "<script>alert" not in page
+    assert "\\<b\\>" in run("a", "b", "--format", "md")
+
+
+def test_a_ladder_is_beside_the_baseline_and_beside_the_best(run: Run) -> None:
+    """By hand: 35.3 ms, 2.73 ms and 1.84 ms are 1, 12.9 and 19.2 times as fast."""
+    assert "  sgemm_smem       1.84 ms  9.34 TFLOP/s      -94.8 %           19.2        9.5 %  memory" in run(LADDER)
+    assert "  sgemm_naive      35.3 ms   487 GFLOP/s      +1819 %          0.052" in run(LADDER, "--baseline", "3")
+    assert "3 kernels have it in their names" in run(LADDER, "--baseline", "sgemm", code=2)
+    assert "no kernel has it in its name" in run(LADDER, "--baseline", "cublas", code=2)
+    assert run(LADDER, "--baseline", "coalesced") == run(LADDER, "--baseline", "2")
+    assert "has no kernels to compare with each other" in run(FOLDED, code=1)
+    assert "two reports or more" in run(LADDER, "--fail-above", "3", code=2)
+
+
+def test_of_three_reports_each_stands_beside_the_first_and_the_best(run: Run) -> None:
+    said = run(*PAIRS["kernels"], LADDER.with_name("barriers.ncu-rep.xz"))
+    assert "  A uncoalesced-loads.ncu-rep.xz  1.11 ms          0 %           1.00         47 %" in said
+    assert "  C barriers.ncu-rep.xz            519 µs      -53.3 %           2.14        100 %" in said
+    assert "\nB is 14 % faster" in said
+    assert "\nC is 2.1 times as fast" in said
 
 
 @pytest.mark.skipif(not PUBLIC.exists(), reason="the public samples are not here")

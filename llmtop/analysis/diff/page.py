@@ -27,6 +27,7 @@ from llmtop.model import Unknown
 from llmtop.units import duration, quantity, si
 
 if TYPE_CHECKING:
+    from llmtop.analysis.diff.ladder import Rung
     from llmtop.analysis.diff.side import Side
     from llmtop.analysis.kernels.breakdown.step_groups import StepGroup
     from llmtop.model import Finding
@@ -202,6 +203,42 @@ def _value(value: Cell, unit: str) -> str:
     if unit == COUNT:
         return si(value)
     return str(value) if isinstance(value, int) and unit == "1" else quantity(value, unit)
+
+
+# -- ladders ----------------------------------------------------------------------------------------------------------
+
+_RUNGS = (
+    Column("name", "name", help="A is the baseline"),
+    Column("time", "time", "ns", 9, 1, "of a step, of all kernels, or of a call"),
+    Column("flops", "FLOP/s", "FLOP/s", 12, 3, "of the precision that does most of its work"),
+    Column("change", "to baseline", "%", 11, 2, "how much longer it takes", is_signed=True),
+    Column("speed", "times as fast", "1", 13, 1, "as the baseline"),
+    Column("best", "of the best", "ratio", 11, 1, "its speed over that of the fastest"),
+    Column("bound", "bound", "", 8, 4, "what limits it"),
+    Column("noise", "", "", 9, 2, "whether the difference from the baseline is beyond the noise"),
+)
+
+
+def ladder_section(rungs: Sequence[Rung]) -> DiffSection:
+    """Several beside the baseline and beside the best; columns that say nothing of any are left out."""
+    rows = [_rung(one) for one in rungs]
+    kept = [i for i in range(len(_RUNGS)) if any(_tells(row[i]) for row in rows)]
+    table = _table(tuple(_RUNGS[i] for i in kept), [[row[i] for i in kept] for row in rows])
+    taken = ("noise: 5 % and 1 µs where there is one call of each",)
+    is_taken = any(not one.noise.is_known for one in rungs)
+    return DiffSection("Ladder", taken if is_taken else (), table)
+
+
+def _tells(cell: Cell) -> bool:
+    return cell not in (None, "") and not isinstance(cell, Unknown)
+
+
+def _rung(one: Rung) -> tuple[Cell, ...]:
+    if math.isnan(one.speed):
+        return one.name, _NO_TIME, one.flops_per_s, None, None, None, one.bound, ""
+    within = "" if one.is_beyond_noise or one.ns == one.baseline_ns else "in noise"
+    change = 100 * (one.ns / one.baseline_ns - 1)
+    return one.name, one.ns, one.flops_per_s, change, one.speed, one.of_best, one.bound, within
 
 
 # -- all else ---------------------------------------------------------------------------------------------------------

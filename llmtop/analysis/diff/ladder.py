@@ -1,0 +1,117 @@
+"""Several versions of one thing, each beside a baseline and beside the best: reports, or the kernels of one report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.diff.headline import headline
+from llmtop.analysis.diff.noise import Noise, TimeSample, noise_of
+from llmtop.analysis.kernels.table import kernels_of
+from llmtop.columns import chosen
+from llmtop.model import Unknown
+
+if TYPE_CHECKING:
+    from llmtop.analysis.diff.side import Side
+    from llmtop.analysis.kernels.table import Kernels, Row
+    from llmtop.model import Trace
+
+_NO_WORK = Unknown("no floating-point operations were counted")
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One of several.
+
+    Attributes:
+        ns: What it takes, of what the baseline takes `baseline_ns` for: of reports that differ in length each is held
+            to the calls that it has in common with the baseline, so that `baseline_ns` may differ.
+        noise: Of the difference from the baseline.
+        of_best: How fast it is beside the fastest, 0 to 1.
+        flops_per_s: Of a kernel.
+        bound: Of a kernel; empty of a report.
+    """
+
+    name: str
+    ns: float
+    baseline_ns: float
+    noise: Noise
+    of_best: float
+    flops_per_s: float | Unknown | None = None
+    bound: str = ""
+
+    @property
+    def speed(self) -> float:
+        """How many times as fast as the baseline it is; NaN where one has no time."""
+        return self.baseline_ns / self.ns if self.ns > 0 and self.baseline_ns > 0 else math.nan
+
+    @property
+    def is_beyond_noise(self) -> bool:
+        """Whether it differs from the baseline."""
+        return not self.noise.hides(self.ns - self.baseline_ns)
+
+
+_NONE = Noise(0.0, 0.0, is_known=True)
+
+
+def ladder_of_reports(before: Side, others: Sequence[tuple[str, Side, Side]], name: str) -> tuple[Rung, ...]:
+    """The baseline, then the others in their order.
+
+    Args:
+        before: The baseline.
+        others: Each with what to call it, and both sides as they are compared.
+        name: What to call the baseline.
+    """
+    rungs = []
+    for other, mine, theirs in others:
+        found = headline(mine, theirs)
+        times = (math.nan, math.nan) if found is None else (found.after_ns, found.before_ns)
+        rungs.append(Rung(other, *times, _NONE if found is None else found.noise, math.nan))
+    first = headline(before, before)
+    ns = math.nan if first is None else first.before_ns
+    return _beside_best([Rung(name, ns, ns, _NONE, math.nan), *rungs])
+
+
+def ladder_of_kernels(trace: Trace, baseline: int = 0) -> tuple[Rung, ...]:
+    """The kernels of a report by name, grid and block, in the order in which they were first launched.
+
+    Args:
+        trace: Any trace with kernels.
+        baseline: Which of them the others are held against, from 0 on.
+    """
+    kernels = kernels_of(trace)
+    rows = kernel_rungs(kernels)
+    samples = [_times(kernels, row) for row in rows]
+    return _beside_best([
+        _rung(kernels, row, mine, samples[baseline]) for row, mine in zip(rows, samples, strict=True)
+    ])  # fmt: skip
+
+
+def kernel_rungs(kernels: Kernels) -> tuple[Row, ...]:
+    """The rows that a ladder of kernels has."""
+    return tuple(sorted(kernels.groups(), key=lambda row: row.launches[0]))
+
+
+def _times(kernels: Kernels, row: Row) -> TimeSample:
+    known = chosen(kernels.table.duration_ns, row.launches)
+    return TimeSample.of(known) if known else TimeSample(0, math.nan, 0.0)
+
+
+def _rung(kernels: Kernels, row: Row, mine: TimeSample, baseline: TimeSample) -> Rung:
+    launch = kernels.middle(row)
+    facts = kernels.facts(launch)
+    roofline = facts.roofline
+    work = roofline if isinstance(roofline, Unknown) else next((one.achieved for one in roofline.work), _NO_WORK)
+    bound = "" if isinstance(facts.bound, Unknown) else str(facts.bound_name)
+    return Rung(kernels.row_name(row), mine.mean, baseline.mean, noise_of(baseline, mine), math.nan, work, bound)
+
+
+def _beside_best(rungs: Sequence[Rung]) -> tuple[Rung, ...]:
+    speeds = [one.speed for one in rungs if not math.isnan(one.speed)]
+    best = max(speeds, default=math.nan)
+    return tuple(
+        Rung(one.name, one.ns, one.baseline_ns, one.noise, one.speed / best, one.flops_per_s, one.bound)
+        for one in rungs
+    )

@@ -1,0 +1,66 @@
+"""`llmtop diff --format csv`: one row a kernel for each report beside the baseline; of one report its ladder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.diff.beside import function_changes
+from llmtop.analysis.diff.kernels import CallTimes, KernelChange, kernel_changes
+from llmtop.analysis.diff.page import ladder_section, says
+from llmtop.analysis.tables import csv_line, csv_of
+
+if TYPE_CHECKING:
+    from llmtop.analysis.diff.ladder import Rung
+    from llmtop.cli.diff_pages import Compared
+
+_COLUMNS = (
+    "report", "kernel", "family", "is", "told_by", "calls_a", "calls_b", "mean_a_ns", "mean_b_ns", "median_a_ns",
+    "median_b_ns", "call_change_ns", "noise_ns", "noise_measured", "total_a_ns", "total_b_ns", "change_ns",
+)  # fmt: skip
+
+
+def diff_csv(compared: Sequence[Compared]) -> Iterator[str]:
+    """The table, line by line: calls and totals of a step where steps are compared; of stacks alone by function."""
+    if not any(kernel_changes(one.before, one.after) for one in compared):
+        yield from _functions(compared)
+        return
+    yield csv_line(_COLUMNS)
+    for one in compared:
+        for change in kernel_changes(one.before, one.after):
+            yield csv_line((one.name, *_cells(change)))
+
+
+def _cells(change: KernelChange) -> Iterator[object]:
+    both = change.before, change.after
+    likeness = "" if change.likeness is None else str(change.likeness)
+    yield from (change.name, str(change.family), says(change), likeness)
+    yield from (0 if one is None else f"{one.calls:.12g}" for one in both)
+    yield from (_known(math.nan if one is None else one.mean_ns) for one in both)
+    yield from (_known(math.nan if one is None else one.median_ns) for one in both)
+    yield _known(change.call_ns)
+    yield from (change.noise.ns, change.noise.is_known) if change.is_in_both else ("", "")
+    yield from (_total(one) for one in both)
+    yield change.total_ns if change.is_timed else ""
+
+
+def _known(ns: float) -> object:
+    return "" if math.isnan(ns) else ns
+
+
+def _total(calls: CallTimes | None) -> object:
+    return 0 if calls is None else "" if calls.times is None else calls.total_ns
+
+
+def _functions(compared: Sequence[Compared]) -> Iterator[str]:
+    yield csv_line(("report", "function", "unit", "own_share_a", "own_share_b"))
+    for one in compared:
+        for change in function_changes(one.before, one.after):
+            yield csv_line((one.name, change.name, change.unit, change.before, change.after))
+
+
+def ladder_csv(rungs: Sequence[Rung]) -> Iterator[str]:
+    """The ladder, line by line."""
+    table = ladder_section(rungs).table
+    return iter(()) if table is None else csv_of(table)
