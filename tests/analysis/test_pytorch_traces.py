@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, breakdown
 from llmtop.analysis.kernels.lacking import lacking, typed
 from llmtop.analysis.kernels.table import SIZE_NOT_TOLD, kernel_table
 from llmtop.analysis.pages.launch import launch_view
@@ -19,16 +20,18 @@ from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.timeline.account import idle_account
 from llmtop.analysis.timeline.capture import capture_length
+from llmtop.analysis.timeline.causes import Cause
+from llmtop.analysis.timeline.memory import memory_pools
 from llmtop.analysis.timeline.span_rows import TITLES, span_rows
 from llmtop.cli.report_csv import report_csv
 from llmtop.cli.report_json import report_json
 from llmtop.cli.report_text import report_text
 from llmtop.cli.text_layout import TextStyle
-from llmtop.model import Trace
+from llmtop.model import Trace, Unknown
 from llmtop.parsers.registry import load
 from llmtop.tui.render.launch import launch_lines
 from llmtop.tui.render.look import Look
-from tests.parsers.kineto_files import few_events, kernel_pair, span, written
+from tests.parsers.kineto_files import SHIPPED, few_events, kernel_pair, span, written
 
 US = 1000
 
@@ -193,3 +196,27 @@ def test_an_estimated_occupancy_is_shown_as_one_and_none_where_the_profiler_has_
     said = ["\n".join(strip.text for strip in launch_lines(view, 120, Look())) for view in views]
     assert "43 % estimated by PyTorch's profiler from the sizes of the launch, not measured" in said[0]
     assert [" ".join(text.split()).count("estimated by") for text in said] == [1, 0, 0]
+
+
+PLANTED = SHIPPED.with_name("graph-and-eager.pt.trace.json.gz")
+
+
+def test_what_was_planted_in_eager_steps_and_steps_by_graph_is_found() -> None:
+    """The sample's README row says what is true of it."""
+    trace = load(PLANTED)
+    steps = breakdown(trace, By.STEP)
+    assert isinstance(steps, Breakdown)
+    assert [part.name for part in steps.parts] == ["step eager", "step graph"] * 6
+    assert [part.account.kernels for part in steps.parts] == [9] * 7 + [10] + [9] * 4  # the tenth is the sum's
+    slow = {steps.parts.index(part) + 1: part for part in steps.parts if part.is_slow}
+    assert set(slow) == {8, 10}
+    assert slow[10].more[0].part == ("idle", Cause.OWN_CODE)
+    assert "collect" in slow[10].more[0].name
+    assert slow[8].more[0].name == "aten::sum"
+
+    pools = memory_pools(trace)
+    assert not isinstance(pools, Unknown)
+    (pool,) = pools
+    assert not isinstance(pool.owners, Unknown)
+    [largest] = [owner for owner in pool.owners if owner.at_peak == 256 << 20]
+    assert "aten::empty" in largest.name
