@@ -106,7 +106,7 @@ def _read(paths: Sequence[Path], wanted: str | None) -> list[Trace]:
     with telling_progress(sys.stderr):
         traces = [read_report([path], is_together=False) for path in paths]
     if wanted is not None:
-        traces = [in_range(trace, wanted, None) for trace in traces]
+        traces = [in_range(trace, wanted) for trace in traces]
     for trace in traces:
         if (why := _why_nothing(trace)) is not None:
             raise FileError(f"{trace.origin.path} has nothing to compare: {why}")

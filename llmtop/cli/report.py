@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from llmtop.errors import ApartError, FileError, UsageError
 
 if TYPE_CHECKING:
+    from llmtop.cli.report_by import WantedTable
     from llmtop.model import Trace
 
 FORMATS = ("text", "json", "md", "csv", "html")
@@ -38,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--range",
         "--nvtx",
         metavar="NAME|START:END",
-        help="only the kernels launched in this NVTX range, or only this time of the capture, as in 2.5s:3.1s",
+        help="only the kernels launched in this NVTX range (--by: its time), or only this time of the capture, as in "
+        "2.5s:3.1s",
     )
     parser.add_argument(
         "--by",
@@ -74,9 +76,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--kernel goes with --by line or --by instruction")
     with telling_progress(sys.stderr):
         trace = with_sources(read_report(args.paths, is_together=args.together), args.source_dir)
+    by: str | WantedTable | None = f"{args.by}:{args.kernel}" if args.kernel else args.by
     if args.range is not None:
-        trace = in_range(trace, args.range, args.by)
-    by = f"{args.by}:{args.kernel}" if args.kernel else args.by
+        by = _table(trace, args.range, by) if isinstance(by, str) else by
+        trace = in_range(trace, args.range)
     if args.output is None:
         for part in report(trace, args.format, to_terminal=True, each_range=args.each_range, by=by):
             sys.stdout.write(part)
@@ -112,20 +115,32 @@ def with_sources(trace: Trace, folders: Sequence[Path]) -> Trace:
     return replace(trace, kernels=replace(kernels, codes=kernels.codes.within(folders)))
 
 
-def in_range(trace: Trace, wanted: str, by: str | None) -> Trace:
+def _table(trace: Trace, wanted: str, by: str) -> str | WantedTable:
+    """The table that is asked for: of ranges of a name, cut to them."""
+    from llmtop.analysis.pages.cut import lacks_units, moments
+    from llmtop.cli.report_by import table_within
+    from llmtop.model import Unknown
+
+    if moments(wanted) is not None or lacks_units(wanted) or not trace.spans:
+        return by
+    table = table_within(trace, by, wanted)
+    if isinstance(table, Unknown):
+        raise FileError(f"{trace.origin.path}: {table}")
+    return table
+
+
+def in_range(trace: Trace, wanted: str) -> Trace:
     """The trace of a range of time, or of the NVTX ranges of a name.
 
     Raises:
         FileError: It has no such range.
-        UsageError: What is wanted is written wrongly, or `by` does not go with it.
+        UsageError: What is wanted is written wrongly.
     """
     from llmtop.analysis.kernels.nvtx_ranges import only_range
     from llmtop.analysis.pages.cut import lacks_units, moments, only_time
     from llmtop.model import Unknown
 
     between = moments(wanted)
-    if between is None and by is not None and by not in _OF_CODE:
-        raise UsageError("--by is of time, and --range with a name leaves kernels alone: --range START:END leaves both")
     chosen = only_range(trace, wanted) if between is None else only_time(trace, *between)
     if isinstance(chosen, Unknown) and lacks_units(wanted):
         raise UsageError(f"--range {wanted}: a moment needs a unit, as in 2.5s:3.1s (ns, us, ms, s)")
@@ -135,7 +150,12 @@ def in_range(trace: Trace, wanted: str, by: str | None) -> Trace:
 
 
 def report(
-    trace: Trace, kind: str, *, to_terminal: bool = False, each_range: bool = False, by: str | None = None
+    trace: Trace,
+    kind: str,
+    *,
+    to_terminal: bool = False,
+    each_range: bool = False,
+    by: str | WantedTable | None = None,
 ) -> Iterator[str]:
     """The report in one of `FORMATS`, in parts.
 
@@ -145,7 +165,7 @@ def report(
         to_terminal: Whether it may have what terminals show.
         each_range: NVTX ranges by their full names.
         by: One of `BY`: with the table of it; as CSV that table alone. Lines and instructions are of one kernel where
-            a colon and a part of its name stand behind it.
+            a colon and a part of its name stand behind it. Or what `table_within` makes of one.
     """
     match kind:
         case "json":
@@ -169,7 +189,7 @@ def report(
             return report_text(trace, terminal_style(each_range=each_range, by=by, to_terminal=to_terminal))
 
 
-def _csv(trace: Trace, by: str | None, *, each_range: bool) -> Iterator[str]:
+def _csv(trace: Trace, by: str | WantedTable | None, *, each_range: bool) -> Iterator[str]:
     if by is None:
         from llmtop.cli.report_csv import report_csv
 

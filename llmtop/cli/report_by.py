@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from llmtop.analysis.kernels.breakdown.breakdown import By, Difference, Spread, TimePart, breakdown, shares_of
 from llmtop.analysis.kernels.breakdown.breakdown_table import breakdown_table, spread_lines, spread_of, why_slow
 from llmtop.analysis.kernels.breakdown.ranks import rank_lines
+from llmtop.analysis.kernels.breakdown.within import range_times
 from llmtop.analysis.kernels.source_table import TITLES, CodeBy, code_rows, code_table, said_of_code
+from llmtop.analysis.pages.cut import only_begun_in, only_time
 from llmtop.analysis.tables import RowTable, csv_line
 from llmtop.analysis.timeline import listed_table, memory_table
 from llmtop.analysis.timeline.listed import Listed, listed
@@ -45,8 +47,33 @@ _SLOW = 10
 _NO_CALLS = Unknown("the capture has no CUDA calls to tell what was asked for in it", "add --trace=cuda")
 
 
-def table_named(by: str) -> Table:
+@dataclass(frozen=True, slots=True)
+class WantedTable:
+    """A table that is asked for.
+
+    Attributes:
+        of: What its rows are.
+        whole: What it is of, where that is another trace than the report's.
+        within: The name of ranges to whose time its rows are cut; empty for all of the time.
+        said: What it is of, where that has to be said.
+    """
+
+    of: Table
+    whole: Trace | None = None
+    within: str = ""
+    said: str = ""
+
+    def trace(self, reported: Trace) -> Trace:
+        """What the table is made of."""
+        return reported if self.whole is None else self.whole
+
+
+def table_named(by: str | WantedTable) -> WantedTable:
     """What a value of `--by` asks for; of the code of kernels, with ":" and a part of their name behind it."""
+    return by if isinstance(by, WantedTable) else WantedTable(_table_named(by))
+
+
+def _table_named(by: str) -> Table:
     if by == "memory":
         return "memory"
     what, _, kernel = by.partition(":")
@@ -55,8 +82,30 @@ def table_named(by: str) -> Table:
     return Listed(by) if by in tuple(Listed) else By(by)
 
 
-def title_of(trace: Trace, by: Table) -> str:
+def table_within(trace: Trace, by: str, name: str) -> WantedTable | Unknown:
+    """The table of a whole trace cut to ranges of this name; why there is none.
+
+    Steps, ranges, streams and GPUs are cut to their time; of calls, copies and allocations those that were asked for in
+    them are left; memory over time is that from the first one's begin to the last one's end.
+    """
+    of = _table_named(by)
+    if isinstance(of, CodeOf):
+        return WantedTable(of)
+    if isinstance(of, By):
+        return WantedTable(of, trace, name)
+    times = range_times(trace, name)
+    if isinstance(times, Unknown):
+        return times
+    if of != "memory":
+        return WantedTable(of, only_begun_in(trace, times), said=f'asked for in the ranges "{name}"')
+    cut = only_time(trace, max(0, times.start_ns - trace.start_ns), times.end_ns - trace.start_ns)
+    said = f'from the begin of the first to the end of the last range "{name}"'
+    return cut if isinstance(cut, Unknown) else WantedTable(of, cut, said=said)
+
+
+def title_of(trace: Trace, wanted: WantedTable) -> str:
     """What stands above the table."""
+    trace, by = wanted.trace(trace), wanted.of
     if by is By.RANK and trace.parts:
         return "Time by rank"
     if by == "memory":
@@ -66,8 +115,9 @@ def title_of(trace: Trace, by: Table) -> str:
     return listed_table.TITLES[by] if isinstance(by, Listed) else _TITLES[by]
 
 
-def part_table(trace: Trace, by: Table, *, each_range: bool) -> RowTable | Unknown:
+def part_table(trace: Trace, wanted: WantedTable, *, each_range: bool) -> RowTable | Unknown:
     """Its rows, as a table that shows them."""
+    trace, by = wanted.trace(trace), wanted.of
     if by == "memory":
         return memory_report_table(trace)
     if isinstance(by, CodeOf):
@@ -76,19 +126,20 @@ def part_table(trace: Trace, by: Table, *, each_range: bool) -> RowTable | Unkno
     if isinstance(by, Listed):
         rows = listed(trace, by)
         return rows if isinstance(rows, Unknown) else listed_table.listed_table(rows, by)
-    found = breakdown(trace, by, each=each_range)
+    found = breakdown(trace, by, each=each_range, within=wanted.within)
     return found if isinstance(found, Unknown) else breakdown_table(found, trace.start_ns)
 
 
-def said_of(trace: Trace, by: Table, *, each_range: bool) -> list[str]:
+def said_of(trace: Trace, wanted: WantedTable, *, each_range: bool) -> list[str]:
     """What stands with the table: how its rows were found, how long steps last, which are slow and why."""
+    trace, by, also = wanted.trace(trace), wanted.of, [wanted.said] if wanted.said else []
     if by == "memory":
-        return said_below(trace)
+        return [*also, *said_below(trace)]
     if isinstance(by, CodeOf):
         return said_of_code(trace, by.by, by.kernel)
     if isinstance(by, Listed):
-        return listed_table.said_of_all(listed(trace, by))
-    found = breakdown(trace, by, each=each_range)
+        return [*also, *listed_table.said_of_all(listed(trace, by))]
+    found = breakdown(trace, by, each=each_range, within=wanted.within)
     if isinstance(found, Unknown):
         return [str(found)]
     slow = [(i, one) for i, one in enumerate(found.parts, 1) if one.is_slow]
@@ -106,15 +157,16 @@ def said_of(trace: Trace, by: Table, *, each_range: bool) -> list[str]:
 # -- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def part_document(trace: Trace, by: Table, *, each_range: bool) -> Json:
+def part_document(trace: Trace, wanted: WantedTable, *, each_range: bool) -> Json:
     """The object under "by"."""
+    trace, by = wanted.trace(trace), wanted.of
     if by == "memory":
         return memory_document(trace)
     if isinstance(by, CodeOf):
         return code_document(trace, by.by, by.kernel)
     if isinstance(by, Listed):
         return listed_document(trace, by)
-    found = breakdown(trace, by, each=each_range)
+    found = breakdown(trace, by, each=each_range, within=wanted.within)
     if isinstance(found, Unknown):
         return fact(found)
     return {
@@ -199,19 +251,20 @@ def _difference(one: Difference) -> Json:
 # -- CSV --------------------------------------------------------------------------------------------------------------
 
 
-def report_by_csv(trace: Trace, by: Table, *, each_range: bool = False) -> Iterator[str]:
+def report_by_csv(trace: Trace, wanted: WantedTable, *, each_range: bool = False) -> Iterator[str]:
     """The table line by line, of time with a column for each family of kernels and each cause of idle time.
 
     Raises:
         FileError: There is no such table.
     """
+    trace, by = wanted.trace(trace), wanted.of
     if by == "memory":
         return memory_csv(trace)
     if isinstance(by, CodeOf):
         return code_csv(trace, by.by, by.kernel)
     if isinstance(by, Listed):
         return listed_csv(trace, by)
-    found = breakdown(trace, by, each=each_range)
+    found = breakdown(trace, by, each=each_range, within=wanted.within)
     if isinstance(found, Unknown):
         raise FileError(f"{trace.origin.path}: {found}")
     return _csv([replace(part, start_ns=part.start_ns - trace.start_ns) for part in found.parts])

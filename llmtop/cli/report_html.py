@@ -35,7 +35,7 @@ from llmtop.analysis.timeline.span_rows import span_cells, span_rows
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import Cell, Column, RooflinePoint, RooflineView
 from llmtop.cli.html_parts import html_table, page_begin, page_end
-from llmtop.cli.report_by import Table, part_table, said_of, table_named, title_of
+from llmtop.cli.report_by import WantedTable, part_table, said_of, table_named, title_of
 from llmtop.cli.report_rows import counted
 from llmtop.cli.report_svg import NUMBERED, BarPart, histogram_svg, roofline_svg, stacked_bar
 from llmtop.model import Finding, Trace, Unknown
@@ -50,7 +50,7 @@ _VISIBLE = 0.003
 """Of a bar: what is narrower is not in its legend."""
 
 
-def report_html(trace: Trace, *, each_range: bool = False, by: str | None = None) -> Iterator[str]:
+def report_html(trace: Trace, *, each_range: bool = False, by: str | WantedTable | None = None) -> Iterator[str]:
     """The page, in parts; with `each_range` NVTX ranges by their full names."""
     totals, diagnosis = summary(trace), diagnose(trace)
     title = PurePath(trace.origin.path).name or trace.origin.kind
@@ -409,7 +409,7 @@ def _spans(trace: Trace, *, each: bool) -> Iterator[str]:
     yield "</section>\n"
 
 
-def _by(trace: Trace, by: Table, *, each_range: bool) -> Iterator[str]:
+def _by(trace: Trace, by: WantedTable, *, each_range: bool) -> Iterator[str]:
     yield f"<section><h2>{escape(title_of(trace, by))}</h2>\n"
     for said in said_of(trace, by, each_range=each_range):
         yield f"<p class='why'>{escape(said)}</p>\n"

@@ -23,7 +23,7 @@ from llmtop.analysis.timeline.account import GpuAccount, IdlePart
 from llmtop.analysis.timeline.idle_view import merged
 from llmtop.analysis.views import RooflinePoint
 from llmtop.cli.documents import fact, finding_document
-from llmtop.cli.report_by import part_document, table_named
+from llmtop.cli.report_by import WantedTable, part_document, table_named
 from llmtop.model import Finding, Issue, Stack, Trace, Unknown, UnknownKind, Value
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ SCHEMA = "llmtop.report/1"
 _TEMPLATES = 64
 
 
-def report_json(trace: Trace, *, each_range: bool = False, by: str | None = None) -> Iterator[str]:
+def report_json(trace: Trace, *, each_range: bool = False, by: str | WantedTable | None = None) -> Iterator[str]:
     """The document in pieces, a kernel at a time: the counters of thousands of launches never are in memory at once."""
     totals = summary(trace)
     kernels = kernels_of(trace)

@@ -23,7 +23,7 @@ from llmtop.analysis.timeline.idle_view import IdleView, idle_view
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import RooflineView
 from llmtop.cli.md_parts import escaped, md_row, md_table
-from llmtop.cli.report_by import Table, part_table, said_of, table_named, title_of
+from llmtop.cli.report_by import WantedTable, part_table, said_of, table_named, title_of
 from llmtop.cli.report_rows import counted, kernel_rows, total_row
 from llmtop.model import Trace, Unknown
 from llmtop.units import duration, number, percent, si
@@ -34,13 +34,13 @@ _PARTS = 100
 _FUNCTIONS = 50
 
 
-def report_md(trace: Trace, *, each_range: bool = False, by: str | None = None) -> Iterator[str]:
+def report_md(trace: Trace, *, each_range: bool = False, by: str | WantedTable | None = None) -> Iterator[str]:
     """The report, line by line."""
     for line in _lines(trace, None if by is None else table_named(by), each_range=each_range):
         yield line + "\n"
 
 
-def _lines(trace: Trace, by: Table | None, *, each_range: bool) -> Iterator[str]:
+def _lines(trace: Trace, by: WantedTable | None, *, each_range: bool) -> Iterator[str]:
     totals = summary(trace)
     yield from _head(trace, totals)
     if by is not None:
@@ -99,7 +99,7 @@ def _kernels(trace: Trace) -> Iterator[str]:
     yield ""
 
 
-def _by(trace: Trace, by: Table, *, each_range: bool) -> Iterator[str]:
+def _by(trace: Trace, by: WantedTable, *, each_range: bool) -> Iterator[str]:
     yield f"## {title_of(trace, by)}"
     yield ""
     table = part_table(trace, by, each_range=each_range)

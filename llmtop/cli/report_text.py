@@ -32,7 +32,7 @@ from llmtop.analysis.timeline.causes import MEANINGS
 from llmtop.analysis.timeline.idle_view import ASCII_LEVELS, BLOCKS, IdleOfGpu, IdleRow, IdleView, idle_view, picture
 from llmtop.analysis.timeline.span_rows import TITLES
 from llmtop.analysis.timeline.work import gpu_title
-from llmtop.cli.report_by import Table, part_table, said_of, table_named, title_of
+from llmtop.cli.report_by import WantedTable, part_table, said_of, table_named, title_of
 from llmtop.cli.report_rows import UNKNOWN, counted, kernel_rows, total_row
 from llmtop.cli.text_layout import (
     NARROWEST_NAME,
@@ -204,7 +204,7 @@ def _table(table: KernelRows, count: int, width: int) -> Iterator[str]:
         yield row_line(texts, table.columns, shown, widths)
 
 
-def _by(trace: Trace, by: Table, style: TextStyle) -> Iterator[str]:
+def _by(trace: Trace, by: WantedTable, style: TextStyle) -> Iterator[str]:
     yield from heading(title_of(trace, by), style)
     table = part_table(trace, by, each_range=style.each_range)
     if not isinstance(table, Unknown):

@@ -16,6 +16,7 @@ from llmtop.text import shorten
 
 if TYPE_CHECKING:
     from llmtop.analysis.views import Column, TableView
+    from llmtop.cli.report_by import WantedTable
 
 FALLBACK_SIZE = (100, 24)
 NARROWEST_NAME = 24
@@ -42,10 +43,12 @@ class TextStyle:
     bold: bool = False
     ascii_only: bool = False
     each_range: bool = False
-    by: str | None = None
+    by: str | WantedTable | None = None
 
 
-def terminal_style(*, each_range: bool = False, by: str | None = None, to_terminal: bool = True) -> TextStyle:
+def terminal_style(
+    *, each_range: bool = False, by: str | WantedTable | None = None, to_terminal: bool = True
+) -> TextStyle:
     """What standard output can show; of a file, nothing but its width is asked."""
     from llmtop.tui.terminal import is_ascii_only
 

@@ -285,7 +285,52 @@ def test_a_name_is_still_a_range_under_both_options(run: Callable[..., str]) -> 
     by_name = run(TIMELINE, "--range", "prefill", "--format", "csv")
     assert by_name == run(TIMELINE, "--nvtx", "prefill", "--format", "csv")
     assert len(by_name.splitlines()) > 10
-    assert "--range START:END" in run(TIMELINE, "--range", "prefill", "--by", "step", code=2)
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_tables_are_cut_to_ranges_of_a_name_in_every_format(kind: str, run: Callable[..., str]) -> None:
+    said = " ".join(run(TIMELINE, "--range", "decode", "--by", "step", "--format", kind).replace("\\", "").split())
+    said = re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", said)
+    assert "6 decode steps: median 40.7 ms" in said
+    assert "1 prefill step" not in said
+    calls = run(TIMELINE, "--range", "decode", "--by", "api", "--format", kind).replace("\\", "")
+    assert re.search('asked for in the ranges ("|&quot;)decode("|&quot;)', calls)
+
+
+@pytest.mark.parametrize("by", ["step", "nvtx", "stream", "rank"])
+def test_the_time_of_ranges_is_the_same_in_every_grouping(by: str, run: Callable[..., str]) -> None:
+    found = json.loads(run(TIMELINE, "--range", "decode", "--by", by, "--format", "json"))
+    jsonschema.validate(found, SCHEMA)
+    steps = [row for row in document(load(TIMELINE), "step")["by"]["rows"] if row["name"] == "decode"]
+    for key in ("busy_ns", "kernels", "launches"):
+        assert sum(row[key] for row in found["by"]["rows"]) == sum(row[key] for row in steps)
+    rows = list(csv.DictReader(io.StringIO(run(TIMELINE, "--range", "decode", "--by", by, "--format", "csv"))))
+    assert sum(int(row["busy_ns"]) for row in rows) == sum(row["busy_ns"] for row in steps)
+
+
+def test_calls_of_ranges_are_those_of_each_range_added_up(run: Callable[..., str]) -> None:
+    def counted(*words: str) -> dict[str, int]:
+        rows = json.loads(run(TIMELINE, *words, "--by", "api", "--format", "json"))["by"]["rows"]
+        return {row["name"]: row["count"] for row in rows}
+
+    spans = load(TIMELINE).spans
+    ranges = [*zip(spans["nvtx"].start_ns, spans["nvtx"].end_ns, strict=True)]
+    begun = [spans["launch"].start_ns[i] for i, name in enumerate(spans["launch"].correlation) if name >= 0]
+    decode, prefill, every = counted("--range", "decode"), counted("--range", "prefill"), counted()
+    launched = [sum(rows.get(name, 0) for name in every if "LaunchKernel" in name) for rows in (prefill, decode)]
+    assert launched == [sum(a <= t < b for t in begun for a, b in own) for own in (ranges[:1], ranges[1:])]
+    assert all(decode.get(name, 0) + prefill.get(name, 0) <= every[name] for name in every)
+    assert decode["cudaDeviceSynchronize"] == 6
+
+
+def test_memory_in_ranges_is_that_from_the_first_to_the_last(run: Callable[..., str]) -> None:
+    said = " ".join(run(QWEN, "--range", "ProfilerStep#6", "--by", "memory").split())
+    assert 'from the begin of the first to the end of the last range "ProfilerStep#6"' in said
+
+
+def test_ranges_that_are_not_there_are_told_with_those_that_are(run: Callable[..., str]) -> None:
+    said = run(TIMELINE, "--range", "backward", "--by", "step", code=1)
+    assert 'no kernel was launched in an NVTX range "backward" (there are: prefill, decode)' in said
 
 
 @pytest.mark.parametrize("kind", ["text", "md", "html"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -165,12 +165,23 @@ def launches_in(trace: Trace, wanted: str) -> list[int]:
     Where no range has exactly this name, those of which it is the name without numbers and addresses ("step #"); where
     there are none either, those with it anywhere in their name, ignoring case.
     """
-    name = wanted.strip().rstrip("/")
     paths = launch_ranges(trace)
-    exact = [i for i, path in enumerate(paths) if name in path]
-    alike = exact or [i for i, path in enumerate(merged_ranges(trace)) if name in path]
+    names = names_like({name for path in set(paths) for name in path}, wanted)
+    return [i for i, path in enumerate(paths) if not names.isdisjoint(path)]
+
+
+def names_like(names: Collection[str], wanted: str) -> frozenset[str]:
+    """The names of ranges that a name asks for: as `launches_in` says.
+
+    >>> sorted(names_like(["step 1", "step 2", "warm step"], "step #")), *names_like(["Decode", "load"], "deco")
+    (['step 1', 'step 2'], 'Decode')
+    """
+    name = wanted.strip().rstrip("/")
+    if name in names:
+        return frozenset([name])
     folded = name.casefold()
-    return alike or [i for i, path in enumerate(paths) if any(folded in one.casefold() for one in path)]
+    alike = frozenset(one for one in names if range_name(one) == name)
+    return alike or frozenset(one for one in names if folded in one.casefold())
 
 
 def only_range(trace: Trace, wanted: str) -> Trace | Unknown:
@@ -223,13 +234,7 @@ def of_no_range(trace: Trace) -> str:
 def _full_names(trace: Trace, chosen: Sequence[int], wanted: str) -> set[str]:
     """The names of the ranges that were chosen for having this one, exactly or about."""
     paths = launch_ranges(trace)
-    names = {name for i in chosen for name in paths[i]}
-    name = wanted.strip().rstrip("/")
-    return (
-        {name}
-        if name in names
-        else {one for one in names if name in range_name(one) or name.casefold() in one.casefold()}
-    )
+    return {*names_like({name for i in chosen for name in paths[i]}, wanted)}
 
 
 def _begun(trace: Trace, origin: Origin) -> Origin:

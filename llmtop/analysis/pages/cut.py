@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from llmtop import whats
+from llmtop import ids, whats
+from llmtop.analysis.kernels.breakdown.within import common
 from llmtop.analysis.kernels.nvtx_ranges import WINDOW_FACT, only_launches
 from llmtop.analysis.timeline.ranges import CALLS
 from llmtop.analysis.timeline.work import GPU_WORK
@@ -20,6 +21,7 @@ from llmtop.units import duration
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from llmtop.analysis.kernels.breakdown.within import RangeTimes
     from llmtop.model import KernelTable, Trace
 
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": NS_PER_S}
@@ -95,6 +97,44 @@ def only_time(trace: Trace, since: int, until: int | None) -> Trace | Unknown:
         stacks=(),
         missing=(*trace.missing, *([Missing(whats.STACKS, _OF_ALL)] if trace.stacks else [])),
     )
+
+
+def only_begun_in(trace: Trace, times: RangeTimes) -> Trace:
+    """A trace with the calls that began in ranges, the work that they asked for, and what was allocated meanwhile."""
+    rows = {kind: _begun_in(trace.spans[kind], times) for kind in trace.spans if kind in _OF_THREADS}
+    more = {kind: _begun_in(trace.more_spans[kind], times) for kind in trace.more_spans if kind in _OF_THREADS}
+    asked = {trace.spans[kind].correlation[i] for kind in CALLS if kind in rows for i in rows[kind]} - {-1}
+    for kind in (*GPU_WORK, "allocation"):
+        if (spans := trace.spans.get(kind)) is not None:
+            rows[kind] = array("q", (i for i in range(len(spans)) if _is_of(spans, i, asked, times)))
+    kernels = None if trace.kernels is None else only_launches(trace.kernels, rows.get("kernel", ()))
+    return replace(
+        trace,
+        spans={kind: _chosen(trace.spans[kind], own) for kind, own in rows.items() if len(own)},
+        more_spans={kind: _chosen(trace.more_spans[kind], own) for kind, own in more.items()},
+        kernels=kernels,
+    )
+
+
+_OF_THREADS = frozenset({*CALLS, "brief-call", "os", "other-os"})
+
+
+def _begun_in(spans: SpanTable, times: RangeTimes) -> array[int]:
+    opened = [times.on_thread(track) for track in spans.tracks]
+    rows = zip(spans.start_ns, spans.track_id, strict=True)
+    return array("q", (i for i, (start, track) in enumerate(rows) if any(common(opened[track], start, start + 1))))
+
+
+def _is_of(spans: SpanTable, row: int, asked: Collection[int], times: RangeTimes) -> bool:
+    """Whether a call in the ranges asked for it; where no call is told, whether it began on the GPU meanwhile."""
+    if (join := spans.correlation[row]) >= 0:
+        return join in asked
+    start, gpu = spans.start_ns[row], ids.gpu_of(spans.tracks[spans.track_id[row]])
+    return any(common(times.on_gpus.get(gpu, ()), start, start + 1))
+
+
+def _chosen(spans: SpanTable, rows: Sequence[int]) -> SpanTable:
+    return _cut(spans, rows, spans.start_ns[0], max(spans.end_ns)) if len(rows) else _cut(spans, (), 0, 0)
 
 
 def _no_time(since: int, until: int | None, length: int) -> Unknown:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from llmtop.columns import differences, in_order, is_long, is_rising, picked, reaches, shifted, steps_above, sums_before
@@ -52,6 +52,11 @@ class Cover:
     def within(self, start: int, end: int) -> int:
         """How much of the time between two moments is covered, in ns."""
         return self._until(end) - self._until(start)
+
+    def lengths_within(self, start: int, end: int) -> Iterator[int]:
+        """How much of each stretch that lies at least in part between two moments does."""
+        for i in range(bisect_right(self.closes, start), bisect_left(self.begins, end)):
+            yield min(self.closes[i], end) - max(self.begins[i], start)
 
     def overlap(self, other: Cover) -> int:
         """How much time both cover, in ns."""

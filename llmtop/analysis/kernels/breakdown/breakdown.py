@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
-from operator import sub
 from statistics import median
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -16,6 +15,7 @@ from llmtop.analysis.kernels.breakdown.accounts import TimeAccount, account_of, 
 from llmtop.analysis.kernels.breakdown.ranks import RankMeeting, meetings
 from llmtop.analysis.kernels.breakdown.step_groups import ALIKE, StepGroup, step_groups
 from llmtop.analysis.kernels.breakdown.step_phases import step_phases
+from llmtop.analysis.kernels.breakdown.within import RangeTimes, range_times
 from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.timeline.account import idle_account, idle_pieces
 from llmtop.analysis.timeline.capture import why_no_work
@@ -145,25 +145,43 @@ class Breakdown:
 
 
 @lru_cache(maxsize=8)
-def breakdown(trace: Trace, by: By, *, each: bool = False) -> Breakdown | Unknown:
+def breakdown(trace: Trace, by: By, *, each: bool = False, within: str = "") -> Breakdown | Unknown:
     """The rows; why there are none.
 
     Args:
         trace: Any trace.
         by: What a row is.
         each: NVTX ranges by their full names, not those as one that differ by numbers or addresses only.
+        within: The name of ranges to whose time all rows are cut; empty for all of the time.
     """
     if (why := why_no_work(trace)) is not None:
         return why
+    times = range_times(trace, within) if within else None
+    if isinstance(times, Unknown):
+        return times
+    found = _rows(trace, by, times, each=each)
+    if times is None or isinstance(found, Unknown):
+        return found
+    if not found.parts:
+        return Unknown(f'nothing of it lies in the ranges "{within}"')
+    return replace(found, found=f'{found.found}; of each only the time in the ranges "{within}"')
+
+
+def _rows(trace: Trace, by: By, times: RangeTimes | None, *, each: bool) -> Breakdown | Unknown:
     match by:
         case By.STEP:
-            return _by_step(trace)
+            return _by_step(trace, times)
         case By.NVTX:
-            return _by_range(trace, each=each)
+            return _by_range(trace, times, each=each)
         case By.STREAM:
-            return Breakdown(by, "by stream: its time is that of its own work", tuple(_streams(trace)))
+            return Breakdown(by, "by stream: its time is that of its own work", tuple(_streams(trace, times)))
         case By.RANK:
-            return Breakdown(by, f"by {_RANKS if trace.parts else _GPUS}", tuple(_ranks(trace)))
+            return Breakdown(by, f"by {_RANKS if trace.parts else _GPUS}", tuple(_ranks(trace, times)))
+
+
+def _cut(windows: Sequence[TimeWindow], times: RangeTimes | None) -> Sequence[TimeWindow]:
+    """What of stretches of time lies in the ranges that are looked at alone."""
+    return windows if times is None else [piece for one in windows for piece in times.cut(one)]
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------
@@ -181,14 +199,16 @@ _NOTABLE = 0.05
 _UNNAMED: Mapping[Share, str] = {}
 
 
-def _by_step(trace: Trace) -> Breakdown | Unknown:
+def _by_step(trace: Trace, times: RangeTimes | None) -> Breakdown | Unknown:
     steps = find_steps(trace)
     if isinstance(steps, Unknown):
         return steps
-    phases = step_phases(trace, steps.windows)
-    groups = step_groups(steps.windows, phases, [one.wall_ns for one in steps.windows])
-    rows = zip(steps.windows, phases, groups, strict=True)
-    parts = [replace(_part(trace, one.name, [one]), phase=phase, group=group) for one, phase, group in rows]
+    cut = [(one, own) for one in steps.windows if (own := _cut([one], times))]
+    phases = step_phases(trace, [one for one, _ in cut])
+    groups = step_groups([one for one, _ in cut], phases, [sum(own.wall_ns for own in pieces) for _, pieces in cut])
+    rows = zip(cut, phases, groups, strict=True)
+    made = (replace(_part(trace, one.name, own), phase=phase, group=group) for (one, own), phase, group in rows)
+    parts = [replace(part, times=1, longest_ns=part.account.wall_ns) for part in made]
     spreads = _spreads(parts)
     judged = (_judged(part, spreads[part.group]) for part in parts)
     return Breakdown(By.STEP, steps.found, tuple(judged), steps.sureness, tuple(spreads.values()))
@@ -306,11 +326,11 @@ def _owner(trace: Trace, track: TrackId) -> str:
 # -- ranges, streams, GPUs --------------------------------------------------------------------------------------------
 
 
-def _by_range(trace: Trace, *, each: bool) -> Breakdown | Unknown:
+def _by_range(trace: Trace, times: RangeTimes | None, *, each: bool) -> Breakdown | Unknown:
     named = windows_by_name(trace, each=each)
     if not named:
         return trace.why_missing(whats.NVTX) or Unknown("the capture has no NVTX ranges", "add --trace=nvtx")
-    parts = [_part(trace, name, windows) for name, windows in named.items()]
+    parts = [_part(trace, name, own) for name, windows in named.items() if (own := _cut(windows, times))]
     found = (
         "by NVTX range: each lasts until all that was asked for in it is done; one within another counts in both, "
         f"unless both have one name{_disputed(trace)}"
@@ -333,15 +353,18 @@ _GPUS = "GPU: its time is all of the capture"
 _RANKS = "rank: its time is that from the first event of any file to the last of any"
 
 
-def _ranks(trace: Trace) -> Iterator[TimePart]:
-    """All of the capture for each GPU."""
+def _ranks(trace: Trace, times: RangeTimes | None) -> Iterator[TimePart]:
+    """All of the capture for each GPU, or what of it lies in ranges; who meets whom is told of all of it alone."""
     for gpu in idle_account(trace).gpus:
         begun = begun_on(trace, gpu.gpu).within(gpu.start_ns, gpu.end_ns + 1)
         window = TimeWindow(gpu.gpu, gpu.gpu, (gpu.gpu,), gpu.start_ns, gpu.end_ns, gpu.start_ns, gpu.end_ns, *begun)
-        part = _part(trace, gpu_title(gpu.gpu), [window])
+        if not (own := _cut([window], times)):
+            continue
+        part = _part(trace, gpu_title(gpu.gpu), own)
         owner = ", ".join(name.removeprefix(f"{part.name}: ") for name in _processes(trace, gpu.gpu))
         clock = next((one.clock for one in trace.parts[1:] if gpu.gpu in one.gpus), None)
-        yield replace(part, owner=owner, cpu_ns=None, met=meetings(trace).get(gpu.gpu), clock=clock)
+        met = meetings(trace).get(gpu.gpu) if times is None else None
+        yield replace(part, owner=owner, cpu_ns=None, met=met, clock=clock)
 
 
 def _processes(trace: Trace, gpu: TrackId) -> list[str]:
@@ -356,25 +379,32 @@ def _processes(trace: Trace, gpu: TrackId) -> list[str]:
     return list(dict.fromkeys(_owner(trace, ids.process_of(track)) for track in streams))
 
 
-def _streams(trace: Trace) -> Iterator[TimePart]:
+def _streams(trace: Trace, ranges: RangeTimes | None) -> Iterator[TimePart]:
     """Each stream's own work from its first to its last, the longest first."""
     times = stream_times(trace)
     for stream, own in sorted(times.items(), key=lambda one: (-one[1].busy.total, one[0])):
         gpu, busy = ids.gpu_of(stream), own.busy
         start, end = busy.begins[0], busy.closes[-1]
         begun = begun_on(trace, stream).within(start, end + 1)
-        window = TimeWindow(stream, stream, (stream,), start, end, start, end, *begun)
-        others = [one.busy for track, one in times.items() if ids.gpu_of(track) == gpu and track != stream]
-        yield TimePart(
-            name=_stream_name(trace, stream),
-            owner=gpu_title(gpu),
-            times=len(busy.begins),
-            start_ns=start,
-            cpu_ns=None,
-            longest_ns=max(map(sub, busy.closes, busy.begins)),
-            account=account_of((window,), times),
-            alone_ns=Cover.union([busy, *others]).total - Cover.union(others).total,
-        )
+        cut = _cut([TimeWindow(stream, stream, (stream,), start, end, start, end, *begun)], ranges)
+        worked = [length for one in cut for length in busy.lengths_within(one.start_ns, one.end_ns)]
+        others = Cover.union(one.busy for track, one in times.items() if ids.gpu_of(track) == gpu and track != stream)
+        every = Cover.union([busy, others])
+        if worked:
+            yield TimePart(
+                name=_stream_name(trace, stream),
+                owner=gpu_title(gpu),
+                times=len(worked),
+                start_ns=cut[0].start_ns,
+                cpu_ns=None,
+                longest_ns=max(worked),
+                account=account_of(cut, times),
+                alone_ns=sum(every.within(*edges) - others.within(*edges) for edges in map(_edges, cut)),
+            )
+
+
+def _edges(window: TimeWindow) -> tuple[int, int]:
+    return window.start_ns, window.end_ns
 
 
 def _stream_name(trace: Trace, stream: TrackId) -> str:
