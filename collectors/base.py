@@ -142,6 +142,16 @@ class Eager(Protocol):
 
 
 @runtime_checkable
+class Resting(Protocol):
+    """A collector whose next polls would at times find nothing: it looks more rarely than it could, or on demand."""
+
+    @property
+    def rests_until_ns(self) -> int:
+        """The moment, on its clock, before which no poll is of use; `OnDemand.ask` ends that. Asked after a poll."""
+        ...
+
+
+@runtime_checkable
 class EndReporter(Protocol):
     """A collector that sees how its server ends, which may come after its last poll."""
 

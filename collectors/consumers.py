@@ -105,6 +105,10 @@ class ConsumersCollector:
     ) -> None:
         pass  # nothing is held between polls
 
+    @property
+    def rests_until_ns(self) -> int:
+        return self._next_ns
+
     def poll(self) -> Trace:
         start = self._clock()
         if start < self._next_ns:

@@ -150,6 +150,10 @@ class DcgmCollector:
     ) -> None:
         self._fetcher.close()
 
+    @property
+    def rests_until_ns(self) -> int:
+        return self._not_before_ns
+
     def poll(self) -> Trace:
         now = self._clock()
         if now < self._not_before_ns:

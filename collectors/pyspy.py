@@ -31,6 +31,7 @@ LOOK_AGAIN_NS = NS_PER_S // 2
 RELIST_NS = 5 * NS_PER_S
 RETRY_NS = 2 * NS_PER_S
 LATEST_RETRY_NS = 60 * NS_PER_S
+_FOR_GOOD_NS = 1 << 62
 MOST_STACKS = 1000
 OWNER = v.labelled(v.THREAD_GIL_SAMPLES, "owner")
 _NOT_ASKED = Unknown("Python frames are taken on demand only", "p in the stall flame, or llmtop snapshot --python")
@@ -109,6 +110,10 @@ class PySpyCollector:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._seen.clear()
+
+    @property
+    def rests_until_ns(self) -> int:
+        return 0 if self._is_wanted else _FOR_GOOD_NS
 
     def poll(self) -> Trace:
         if self._program is None or not self._is_wanted:

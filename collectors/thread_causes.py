@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from llmtop.vocabulary import ThreadCause
 
@@ -82,6 +82,7 @@ def _by_number(table: dict[ThreadCause, tuple[int, ...]]) -> dict[int, ThreadCau
     return {number: cause for cause, numbers in table.items() for number in numbers}
 
 
+_NO_CALLS: Mapping[int, ThreadCause] = {}
 _BY_SYSCALL = {"x86_64": _by_number(_X86_64), "aarch64": _by_number(_AARCH64)}
 
 
@@ -113,10 +114,14 @@ def cause_of_syscall(
     number, _, arguments = line.partition(" ")
     if not number.isdigit():
         return None
-    if int(number) in _ON_A_FILE.get(machine, ()):
-        descriptor = arguments.split(" ", 1)[0]
-        return cause_of_file(file_of(int(descriptor, 16)) or "")
-    return _BY_SYSCALL.get(machine, {}).get(int(number))
+    return cause_of_call(int(number), lambda: file_of(int(arguments.split(" ", 1)[0], 16)), machine)
+
+
+def cause_of_call(number: int, file: Callable[[], str | None], machine: str = platform.machine()) -> ThreadCause | None:
+    """What a system call tells by its number and, of one on a file, by what its descriptor points to."""
+    if number in _ON_A_FILE.get(machine, ()):
+        return cause_of_file(file() or "")
+    return _BY_SYSCALL.get(machine, _NO_CALLS).get(number)
 
 
 def timed_futex(line: str, machine: str = platform.machine()) -> int | None:

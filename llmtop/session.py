@@ -15,7 +15,7 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Protocol, cast
 
 from llmtop import ids, whats
-from llmtop.collectors.base import Eager, EndReporter, OnDemand, Owner, Prestarted, Starting
+from llmtop.collectors.base import Eager, EndReporter, OnDemand, Owner, Prestarted, Resting, Starting
 from llmtop.model import (
     NS_PER_S,
     Issue,
@@ -53,6 +53,8 @@ FOLLOW_S = 0.5
 SECOND_LOOK_S = 0.25
 """The first two polls of a collector are this close together: a rate takes two, and two and a half of the shortest GPM
 windows fit between them. So are those it asks for itself."""
+LONGEST_REST_S = 60.0
+"""A collector that has nothing to do is polled as often as this."""
 STUCK_S = 3.0
 """A call of a collector that runs for longer than this, and than `STUCK_PERIODS` of its periods, is said to hang."""
 STUCK_PERIODS = 3
@@ -348,6 +350,14 @@ class _Group:
     collectors: tuple[Collector, ...]
     stop: threading.Event = field(default_factory=threading.Event)
     threads: list[threading.Thread] = field(default_factory=list)
+    alarms: dict[int, threading.Event] = field(default_factory=dict)
+    """What ends the rest of a collector that can be asked for more, by its id()."""
+
+    def end(self) -> None:
+        """Have all of them end, without waiting for that."""
+        self.stop.set()
+        for alarm in self.alarms.values():
+            alarm.set()
 
 
 class Session:
@@ -419,16 +429,19 @@ class Session:
         deadline = time.monotonic() + timeout_s
         follower = [self._follower] if self._follower is not None else []
         for group in (self._host, self._aimed):
-            group.stop.set()
+            group.end()
         for thread in (*follower, *self._host.threads, *self._aimed.threads):
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def ask(self, what: What, wanted: bool) -> None:
         """Have collectors take something that is not taken unasked, or leave it again. May be called at any time."""
         self._asked[what] = wanted
-        for collector in self.collectors:
-            if isinstance(collector, OnDemand):
-                collector.ask(what, wanted)
+        for group in (self._host, self._aimed):
+            for collector in group.collectors:
+                if isinstance(collector, OnDemand):
+                    collector.ask(what, wanted)
+                    if (alarm := group.alarms.get(id(collector))) is not None:
+                        alarm.set()
 
     @property
     def unready(self) -> tuple[str, ...]:
@@ -451,7 +464,7 @@ class Session:
         assert self._following is not None
         with self._turning:
             old = self._aimed
-            old.stop.set()
+            old.end()
             now = self._clock()
             self.recorder.retire([collector.name for collector in old.collectors], now)
             track, title = ids.process(move.target.root_pid), move.target.title
@@ -470,7 +483,10 @@ class Session:
 
     def _start(self, group: _Group) -> None:
         for collector in group.collectors:
-            arguments = (collector, group.stop)
+            alarm = group.stop
+            if isinstance(collector, Resting) and isinstance(collector, OnDemand):
+                alarm = group.alarms[id(collector)] = threading.Event()
+            arguments = (collector, group.stop, alarm)
             thread = threading.Thread(target=self._run, args=arguments, name=f"llmtop {collector.name}", daemon=True)
             group.threads.append(thread)
             thread.start()
@@ -525,7 +541,7 @@ class Session:
                 text = f"the {collector.name} collector answers again after {(now - call.start_ns) / NS_PER_S:.0f} s"
                 self.recorder.mark(Mark(now, MarkKind.STUCK, collector.name, text))
 
-    def _run(self, collector: Collector, stop: threading.Event) -> None:
+    def _run(self, collector: Collector, stop: threading.Event, alarm: threading.Event) -> None:
         try:
             with self._watched(collector):
                 why = collector.missing()
@@ -535,15 +551,17 @@ class Session:
             with ExitStack() as stack:
                 with self._watched(collector):
                     stack.enter_context(collector)
-                self._poll_until_stopped(collector, stop)
+                self._poll_until_stopped(collector, stop, alarm)
         except Exception as error:  # the border: a collector's fault costs only its own data
             self._report(collector.name, stop, issues=(_fault(collector.name, error),))
 
-    def _poll_until_stopped(self, collector: Collector, stop: threading.Event) -> None:
+    def _poll_until_stopped(self, collector: Collector, stop: threading.Event, alarm: threading.Event) -> None:
+        """Poll each period, and when the alarm goes off, which is `stop` where nothing else has any news."""
         period_ns = int(max(self.interval_s, collector.period_s) * NS_PER_S)
         soon_ns = min(period_ns, int(max(SECOND_LOOK_S, collector.period_s) * NS_PER_S))
         is_first = True
-        may_hurry = isinstance(collector, Eager)  # to ask a protocol takes longer than many a poll's own work
+        # To ask a protocol takes longer than many a poll's own work.
+        may_hurry, may_rest = isinstance(collector, Eager), isinstance(collector, Resting)
         due = self._clock()
         while not stop.is_set():
             try:
@@ -557,7 +575,11 @@ class Session:
             is_soon = is_first or (may_hurry and cast("Eager", collector).is_eager)
             due = max(due + (soon_ns if is_soon else period_ns), now)  # late polls are skipped, not made up for
             is_first = False
-            stop.wait((due - now) / NS_PER_S)
+            if may_rest:
+                due = max(due, min(cast("Resting", collector).rests_until_ns, now + int(LONGEST_REST_S * NS_PER_S)))
+            if alarm.wait((due - now) / NS_PER_S) and not stop.is_set():
+                alarm.clear()
+                due = self._clock()
         if isinstance(collector, EndReporter) and not self._stop.is_set():
             for mark in collector.last_words():
                 self.recorder.mark(mark)

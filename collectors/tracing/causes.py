@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from llmtop import procfs
-from llmtop.collectors.thread_causes import cause_of_syscall
+from llmtop.collectors.thread_causes import cause_of_call
 from llmtop.collectors.tracing.wire import IN_SYNC, NO_CALL
 from llmtop.vocabulary import ThreadCause
 
@@ -27,7 +27,7 @@ def cause_of_sleep(pid: int, call: int, state: int, descriptor: int, file_of: Fi
     if state & IN_SYNC:
         return ThreadCause.CUDA_SYNC
     if call != NO_CALL:
-        found = cause_of_syscall(f"{call} {descriptor:x}", lambda number: file_of(pid, number))
+        found = cause_of_call(call, lambda: file_of(pid, descriptor))
         if found is not None:
             return found
     return _STATES.get(state, ThreadCause.OTHER if call != NO_CALL else ThreadCause.UNSEEN)

@@ -212,7 +212,8 @@ class TracerCollector:
 
     def _as_ours(self, missing: Missing, tracer: str) -> Missing:
         """What a tracer says of itself ("perf", "perf.shed") is said of the kernel's view."""
-        return replace(missing, what=whats.renamed(missing.what, tracer, self.name))
+        what = whats.renamed(missing.what, tracer, self.name)
+        return missing if what == missing.what else replace(missing, what=what)
 
     def _why_fallback(self) -> Unknown:
         assert self._tracer is not None

@@ -194,6 +194,7 @@ def test_it_looks_more_often_when_tasks_queue(
     machine.cpu(user=1.0)
     assert later(machine, collector, 0.1).readings
     machine.cpu(user=2.0)
+    assert collector.rests_until_ns == machine.clock() + wait_ns
     assert not later(machine, collector, wait_ns / NS_PER_S - 0.1).readings
     assert later(machine, collector, 0.1).readings
 

@@ -108,8 +108,10 @@ def test_blanks_are_gaps_where_large_numbers_are_possible(blank: object) -> None
 
 def test_gpus_with_gpm_are_not_asked_of_the_exporter() -> None:
     exporter = Exporter()
-    trace = collector(exporter, {A100: KnownGpu(0, has_gpm=True)}).poll()
+    polled = DcgmCollector("http://h/metrics", lambda: NS_PER_S, exporter, lambda: {A100: KnownGpu(0, has_gpm=True)})
+    trace = polled.poll()
     assert exporter.asked == 0
+    assert polled.rests_until_ns == 31 * NS_PER_S
     assert not trace.readings
     assert not trace.missing
 

@@ -105,7 +105,9 @@ def test_nothing_is_looked_at_until_it_is_wanted(clock: Clock) -> None:
         made.ask(What("something else"), True)
         made.poll()
         assert looks.pids == []
+        assert made.rests_until_ns > clock() + 3600 * NS_PER_S
         made.ask(whats.PYTHON_FRAMES, True)
+        assert made.rests_until_ns <= clock()
         assert made.poll().stacks
         made.ask(whats.PYTHON_FRAMES, False)
         resting = after(clock, made, 1)

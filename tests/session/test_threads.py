@@ -278,3 +278,51 @@ def test_what_is_asked_for_reaches_the_collectors_that_take_requests() -> None:
     session.ask(What("stacks"), True)
     session.ask(What("stacks"), False)
     assert willing.asked == [("stacks", True), ("stacks", False)]
+
+
+class RestingCollector(OnDemandCollector):
+    """Has nothing to do for an hour after a poll, or for as long as it is told."""
+
+    rest_s = 3600.0
+
+    @property
+    def rests_until_ns(self) -> int:
+        return time.monotonic_ns() + int(self.rest_s * NS_PER_S)
+
+
+def test_a_collector_that_rests_is_not_polled_until_it_is_asked_and_ends_at_once() -> None:
+    resting, busy = RestingCollector("resting"), FakeCollector("busy")
+    session, news = session_of(resting, busy)
+    session.start()
+    for _ in range(50):
+        assert news.acquire(timeout=DEADLINE_S)
+    assert (resting.polls, busy.polls > 20) == (1, True)
+    started = time.monotonic()
+    session.ask(What("stacks"), True)
+    while resting.polls < 2:
+        assert news.acquire(timeout=DEADLINE_S)
+    session.stop(timeout_s=DEADLINE_S)
+    assert time.monotonic() - started < DEADLINE_S
+    assert (resting.polls, resting.left) == (2, True)
+
+
+class BriefRest(FakeCollector):
+    """Rests, and takes no requests."""
+
+    def __init__(self, name: str, rest_ns: int) -> None:
+        super().__init__(name)
+        self.moments: list[int] = []
+        self.rests_until_ns, self._rest_ns = 0, rest_ns
+
+    def poll(self) -> Trace:
+        self.moments.append(time.monotonic_ns())
+        self.rests_until_ns = self.moments[-1] + self._rest_ns
+        return super().poll()
+
+
+def test_a_rest_ends_at_its_moment() -> None:
+    brief = BriefRest("brief", NS_PER_S // 20)
+    session, news = session_of(brief)
+    run_until(session, news, 3)
+    first, second, third = brief.moments[:3]
+    assert min(second - first, third - second) >= NS_PER_S // 20

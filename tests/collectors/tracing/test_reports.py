@@ -41,7 +41,7 @@ def values(readings: tuple[Reading, ...]) -> dict[tuple[TrackId, str], list[floa
 
 @pytest.fixture(autouse=True)
 def _x86_64(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llmtop.collectors.thread_causes.cause_of_syscall.__defaults__", ("x86_64",))
+    monkeypatch.setattr("llmtop.collectors.thread_causes.cause_of_call.__defaults__", ("x86_64",))
 
 
 def test_a_call_becomes_counters_with_a_start_at_zero() -> None:
