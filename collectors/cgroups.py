@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,12 +68,7 @@ def throttling(group: Group) -> Throttling | Unknown:
 
 def memory_events_of(pid: int, proc: Path = procfs.PROC, mount: Path = MOUNT) -> Path | None:
     """Where a process's memory cgroup counts whom the kernel killed in it for want of memory; None where nowhere."""
-    own = _own_folder(procfs.read_text(f"{proc}/{pid}/cgroup") or "", mount, "memory")
-    if own is None:
-        return None
-    base, path = own
-    files = (base / path.lstrip("/") / name for name in ("memory.events", "memory.oom_control"))
-    return next((file for file in files if file.exists()), None)
+    return _file_of(pid, "memory", ("memory.events", "memory.oom_control"), proc, mount)
 
 
 def oom_kills(events: Path) -> int | None:
@@ -86,18 +82,22 @@ def oom_kills(events: Path) -> int | None:
 
 def freezer_of(pid: int, proc: Path = procfs.PROC, mount: Path = MOUNT) -> Path | None:
     """The file that says whether a process's cgroup is frozen (docker pause); None where there is none."""
-    own = _own_folder(procfs.read_text(f"{proc}/{pid}/cgroup") or "", mount, "freezer")
-    if own is None:
-        return None
-    base, path = own
-    files = (base / path.lstrip("/") / name for name in ("cgroup.events", "freezer.state"))
-    return next((file for file in files if file.exists()), None)
+    return _file_of(pid, "freezer", ("cgroup.events", "freezer.state"), proc, mount)
 
 
 def is_frozen(freezer: Path) -> bool:
     """Whether the processes of the group are held (kernel: Documentation/admin-guide/cgroup-v2, freezer)."""
     lines = (procfs.read_text(freezer) or "").splitlines()
     return "frozen 1" in lines or "FROZEN" in lines
+
+
+def _file_of(pid: int, controller: str, names: Sequence[str], proc: Path, mount: Path) -> Path | None:
+    """The first of these files that a process's group has: version 2 calls it otherwise than version 1."""
+    own = _own_folder(procfs.read_text(f"{proc}/{pid}/cgroup") or "", mount, controller)
+    if own is None:
+        return None
+    base, path = own
+    return next((file for name in names if (file := base / path.lstrip("/") / name).exists()), None)
 
 
 def _own_folder(memberships: str, mount: Path, controller: str = "cpu") -> tuple[Path, str] | None:

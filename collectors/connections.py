@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from llmtop import ids, whats
 from llmtop import vocabulary as v
-from llmtop.model import Missing, Origin, Reading, Source, Target, Trace, Unknown
+from llmtop.model import LIVE, Missing, Reading, Source, Target, Trace, Unknown
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -120,9 +120,9 @@ class ConnectionsCollector:
     def poll(self) -> Trace:
         now = self._clock()
         if self._socket is None:
-            return Trace(Origin("live"), now, now, missing=self._missing())
+            return Trace(LIVE, now, now, missing=self._missing())
         if now < self._not_before_ns:
-            return Trace(Origin("live"), now, now)
+            return Trace(LIVE, now, now)
         began = self._cpu_clock()
         try:
             readings = [
@@ -133,7 +133,7 @@ class ConnectionsCollector:
             self._socket.close()
             self._socket, readings = None, []
         self._not_before_ns = now + int((self._cpu_clock() - began) / MAX_SHARE)
-        return Trace(Origin("live"), now, self._clock(), readings=tuple(readings), missing=self._missing())
+        return Trace(LIVE, now, self._clock(), readings=tuple(readings), missing=self._missing())
 
     def _missing(self) -> tuple[Missing, ...]:
         return () if self._why is None else (Missing(whats.source(self.name), self._why),)

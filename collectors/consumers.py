@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from llmtop import ids, procfs
 from llmtop import vocabulary as v
-from llmtop.model import NS_PER_S, Metric, Origin, Reading, Source, Target, Trace, Track, TrackId, TrackKind, Unknown
+from llmtop.facts import NeighbourFact
+from llmtop.model import LIVE, NS_PER_S, Metric, Reading, Source, Target, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.text import clean, group_name
 
 if TYPE_CHECKING:
@@ -112,14 +113,14 @@ class ConsumersCollector:
     def poll(self) -> Trace:
         start = self._clock()
         if start < self._next_ns:
-            return Trace(Origin("live"), start, start)
+            return Trace(LIVE, start, start)
         cpu_ns = self._cpu_clock()
         look = _Look(start, dict(_processes(self._proc)), _machine(self._proc))
         before, self._last = self._last, look
         took_ns = self._cpu_clock() - cpu_ns
         usual_ns = FIRST_NS if before is None else CROWDED_NS if _is_crowded(self._proc) else CALM_NS
         self._next_ns = start + max(usual_ns, int(took_ns / MAX_SHARE))
-        return self._told(before, look) if before is not None else Trace(Origin("live"), start, start)
+        return self._told(before, look) if before is not None else Trace(LIVE, start, start)
 
     def _told(self, before: _Look, look: _Look) -> Trace:
         seconds = (look.t_ns - before.t_ns) / NS_PER_S
@@ -138,7 +139,7 @@ class ConsumersCollector:
         sums = _shares(before.machine, look.machine, seconds, sum(cores.values()))
         readings += [Reading(ids.HOST, metric, look.t_ns, value, "/proc/stat") for metric, value in sums]
         now = self._clock()
-        return Trace(Origin("live"), look.t_ns, now, tracks=tracks, readings=tuple(readings), gone=tuple(gone))
+        return Trace(LIVE, look.t_ns, now, tracks=tracks, readings=tuple(readings), gone=tuple(gone))
 
     def _called(self, pid: int, name: str) -> str:
         if len(name.encode("utf-8", "surrogateescape")) >= _COMM_BYTES:
@@ -150,7 +151,12 @@ class ConsumersCollector:
     def _track(self, pid: int, seen: _CpuSeen) -> Track:
         group = group_name(_group(procfs.read_text(f"{self._proc}/{pid}/cgroup") or ""))
         name = clean(self._called(pid, seen.name))
-        return Track(ids.neighbour(pid), TrackKind.NEIGHBOUR, name, facts={"pid": pid, "cgroup": clean(group)})
+        return Track(
+            ids.neighbour(pid),
+            TrackKind.NEIGHBOUR,
+            name,
+            facts={NeighbourFact.PID: pid, NeighbourFact.CGROUP: clean(group)},
+        )
 
 
 def _whole(name: str, arguments: Sequence[str]) -> str:

@@ -23,7 +23,8 @@ from llmtop.collectors.base import DoctorCheck
 from llmtop.collectors.gpus import gpus_now
 from llmtop.collectors.metrics_http import Fetch, Fetcher
 from llmtop.collectors.metrics_text import ExposedSample, Exposition, TextReader, key
-from llmtop.model import NS_PER_S, Metric, Missing, Origin, Reading, Source, Trace, Track, TrackId, TrackKind, Unknown
+from llmtop.facts import GpuFact
+from llmtop.model import LIVE, NS_PER_S, Metric, Missing, Reading, Source, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.text import clean
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class DcgmCollector:
     def _trace(
         self, now: int, readings: tuple[Reading, ...] = (), tracks: Mapping[TrackId, Track] | None = None
     ) -> Trace:
-        return Trace(Origin("live"), now, now, tracks=tracks or {}, readings=readings, missing=self._missing)
+        return Trace(LIVE, now, now, tracks=tracks or {}, readings=readings, missing=self._missing)
 
     def _look_at_gpus(self, now: int) -> None:
         """Ask until NVML has GPUs, then never again: what kind they are does not change."""
@@ -261,9 +262,9 @@ def _value(value: float | None, field: _ExportedField) -> float | None:
 def _track(gpu: TrackId, sample: ExposedSample) -> Track:
     name = sample.labels.get("modelName", "") or gpu
     facts: dict[str, Fact] = {
-        "index": ids.gpu_index(gpu),
-        "name": name,
-        "uuid": sample.labels.get("UUID", ""),
+        GpuFact.INDEX: ids.gpu_index(gpu),
+        GpuFact.NAME: name,
+        GpuFact.UUID: sample.labels.get("UUID", ""),
     }
     return Track(gpu, TrackKind.GPU, name, facts=facts)
 
@@ -273,11 +274,11 @@ def gpus_of_nvml() -> GpusByUuid | None:
     tracks = gpus_now()
     if tracks is None:
         return None
-    known = {track.facts.get("uuid"): track.facts for track in tracks}
+    known = {track.facts.get(GpuFact.UUID): track.facts for track in tracks}
     return {
-        uuid: KnownGpu(index, facts.get("gpm") == "supported")
+        uuid: KnownGpu(index, facts.get(GpuFact.GPM) == "supported")
         for uuid, facts in known.items()
-        if isinstance(uuid, str) and isinstance(index := facts.get("index"), int)
+        if isinstance(uuid, str) and isinstance(index := facts.get(GpuFact.INDEX), int)
     }
 
 

@@ -18,13 +18,14 @@ from llmtop import whats
 from llmtop.collectors import children
 from llmtop.collectors.base import DoctorCheck
 from llmtop.collectors.nvml.sides import HUNG_NS, LENGTH, LIBRARY, NAME, OWNS, PERIOD_S, hung
+from llmtop.facts import GpuFact
 from llmtop.model import (
+    LIVE,
     NS_PER_S,
     Mark,
     MarkKind,
     Metric,
     Missing,
-    Origin,
     Reading,
     Severity,
     Trace,
@@ -119,12 +120,12 @@ class GpuCollector:
             return replace(trace, marks=marks)
         why = self._why_silent(now_ns)
         if why is None:
-            return Trace(Origin("live"), now_ns, now_ns, tracks=self._unpacker.tracks, missing=self._unpacker.missing)
+            return Trace(LIVE, now_ns, now_ns, tracks=self._unpacker.tracks, missing=self._unpacker.missing)
         stuck = Mark(now_ns, MarkKind.STUCK, self.name, f"NVML: {why.reason}", Severity.ERROR)
         marks = () if self._is_told else (stuck,)
         self._is_told = True
         return Trace(
-            Origin("live"),
+            LIVE,
             now_ns,
             now_ns,
             tracks=self._unpacker.tracks,
@@ -295,7 +296,7 @@ class _Unpacker:
             del self._alive[key]
         self._traces.append(
             Trace(
-                Origin("live"),
+                LIVE,
                 start_ns,
                 end_ns,
                 tracks=self.tracks,
@@ -330,7 +331,7 @@ def _checks_of(trace: Trace) -> tuple[DoctorCheck, ...]:
         return (DoctorCheck("NVIDIA GPUs (NVML)", why),)
     gpus = trace.tracks_of(TrackKind.GPU)
     return (
-        *(DoctorCheck(f"GPU {gpu.facts.get('index', gpu.id)}", _state(trace, gpu)) for gpu in gpus),
+        *(DoctorCheck(f"GPU {gpu.facts.get(GpuFact.INDEX, gpu.id)}", _state(trace, gpu)) for gpu in gpus),
         DoctorCheck("GPM (live roofline)", _gpm_state(gpus)),
         DoctorCheck("GPU processes", _first_reason(trace, whats.Facet.PROCESSES) or "visible"),
         DoctorCheck("XID events", _first_reason(trace, whats.Facet.XID) or "watched"),
@@ -341,12 +342,12 @@ def _checks_of(trace: Trace) -> tuple[DoctorCheck, ...]:
 def _state(trace: Trace, gpu: Track) -> str | Unknown:
     if (why := trace.why_missing(whats.track(gpu.id))) is not None:
         return why
-    mig = ", MIG" if gpu.facts.get("mig") == "enabled" else ""
-    return f"{gpu.name}, driver {gpu.facts.get('driver', '?')}{mig}"
+    mig = ", MIG" if gpu.facts.get(GpuFact.MIG) == "enabled" else ""
+    return f"{gpu.name}, driver {gpu.facts.get(GpuFact.DRIVER, '?')}{mig}"
 
 
 def _gpm_state(gpus: tuple[Track, ...]) -> str | Unknown:
-    states = [gpu.facts.get("gpm", Unknown("the GPU does not answer")) for gpu in gpus]
+    states = [gpu.facts.get(GpuFact.GPM, Unknown("the GPU does not answer")) for gpu in gpus]
     reasons = [state for state in states if isinstance(state, Unknown)]
     if not reasons:
         return "supported"
@@ -386,7 +387,7 @@ def _has_said_all(trace: Trace) -> bool:
     if trace.why_missing(whats.source(NAME)):
         return True
     gpus = trace.tracks_of(TrackKind.GPU)
-    return bool(gpus) and all("driver" in gpu.facts or trace.why_missing(whats.track(gpu.id)) for gpu in gpus)
+    return bool(gpus) and all(GpuFact.DRIVER in gpu.facts or trace.why_missing(whats.track(gpu.id)) for gpu in gpus)
 
 
 def collector() -> Collector:

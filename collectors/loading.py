@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from llmtop import procfs
+from llmtop.facts import TargetFact
 from llmtop.model import Target
 from llmtop.text import clean, shorten
 from llmtop.units import quantity
@@ -32,7 +33,7 @@ def progress(target: Target, last_line: Callable[[], str] = str) -> str:
     pids = [target.root_pid, *procfs.below(target.root_pid)]
     parts = [f"started {age_s:.0f} s ago"]
     if read := max((bytes_read(pid) for pid in pids), default=0):
-        weights = target.facts.get("weights_bytes")
+        weights = target.facts.get(TargetFact.WEIGHTS_BYTES)
         of = f" (weights: {quantity(weights, 'bytes')})" if isinstance(weights, int) and weights else ""
         parts.append(f"{quantity(read, 'bytes')} read{of}")
     compilers = Counter(name for pid in pids if (name := procfs.name(pid)) in _COMPILERS)

@@ -23,14 +23,15 @@ from llmtop.collectors.proc_poll import KnownProcess, ProcPoll
 from llmtop.collectors.proc_threads import ThreadAccess
 from llmtop.collectors.server_log import ServerLog
 from llmtop.collectors.thread_reader import ThreadReader
+from llmtop.facts import ProcessFact, TargetFact
 from llmtop.model import (
+    LIVE,
     NS_PER_S,
     PLAIN_PROCESS,
     Engine,
     Fact,
     Mark,
     Missing,
-    Origin,
     Reading,
     Source,
     Target,
@@ -112,7 +113,9 @@ class ProcCollector:
         self._is_time_to_renew = True
         engine = next((one for one in engines if one.kind == target.kind), None)
         self._settings = (
-            settings.facts(engine, target.facts, version=target.facts.get("version")) if engine is not None else {}
+            settings.facts(engine, target.facts, version=target.facts.get(TargetFact.VERSION))
+            if engine is not None
+            else {}
         )
         """What is known of its configuration without its endpoint, which may be off, and tells more."""
 
@@ -151,7 +154,7 @@ class ProcCollector:
         self._say_what_is_missing(news)
         self._has_polled = True
         return Trace(
-            Origin("live"),
+            LIVE,
             start,
             self._clock(),
             tracks=news.tracks,
@@ -295,16 +298,16 @@ class ProcCollector:
         if not process.is_part and not is_new and before == process.role:
             self._make_part(process)
         facts: dict[str, Fact] = {
-            "role": process.role,
-            "cmdline": clean(_command(process.pid)) or Unknown("the process has no command line"),
-            "part": int(process.is_part),
-            "root": self._target.root_pid,
+            ProcessFact.ROLE: process.role,
+            ProcessFact.COMMAND: clean(_command(process.pid)) or Unknown("the process has no command line"),
+            ProcessFact.IS_PART: int(process.is_part),
+            ProcessFact.ROOT: self._target.root_pid,
         }
         if process.pid == self._target.root_pid:
             self._freezer = cgroups.freezer_of(process.pid)
             facts |= (
                 self._settings
-                | {"gpus_open": self._gpus_open(), "directory": _directory(process.pid)}
+                | {ProcessFact.GPUS_OPEN: self._gpus_open(), ProcessFact.DIRECTORY: _directory(process.pid)}
                 | self._core_fact(process.role, " ".join(procfs.arguments(process.pid)))
             )
         if process.is_part:
@@ -320,7 +323,7 @@ class ProcCollector:
         if engine is None or core is None or not command:
             return {}
         is_elsewhere = engine.core_elsewhere and re.search(engine.core_elsewhere, command)
-        return {} if is_elsewhere else {"core": core}
+        return {} if is_elsewhere else {ProcessFact.CORE: core}
 
     def _gpus_open(self) -> Fact:
         """How many GPUs the server's processes have open, where all their files can be read.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids, procfs
 from llmtop.collectors.proc_poll import title_of
+from llmtop.facts import EndedFact
 from llmtop.model import NS_PER_S, Mark, MarkKind, ProcessEnd, Severity, Track, TrackKind, Unknown
-from llmtop.vocabulary import EndedFact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

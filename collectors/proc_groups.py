@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop import whats
 from llmtop.collectors import cgroups
+from llmtop.facts import ProcessFact
 from llmtop.model import Missing, Reading, Unknown
 from llmtop.text import clean
 
@@ -42,13 +43,13 @@ class CpuQuotas:
             del self.groups[first]
         self.groups[pid] = group
         if isinstance(group, Unknown):
-            return {"cgroup": group}
+            return {ProcessFact.CGROUP: group}
         cores = group.cores
         folder = clean(str(group.folder))
         return {
-            "cgroup": clean(group.path),
-            "cgroup_folder": folder,
-            "cpu_quota": "none" if cores is None else f"{cores:g} cores",
+            ProcessFact.CGROUP: clean(group.path),
+            ProcessFact.CGROUP_FOLDER: folder,
+            ProcessFact.CPU_QUOTA: "none" if cores is None else f"{cores:g} cores",
         }
 
     def read(self, processes: Mapping[int, KnownProcess], news: ProcPoll) -> None:

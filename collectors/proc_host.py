@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from llmtop import ids, procfs, whats
 from llmtop import vocabulary as v
 from llmtop.collectors import pyspy_dump
+from llmtop.facts import HostFact
 from llmtop.model import Missing, Reading, Track, TrackKind, Unknown
 from llmtop.text import clean
 
@@ -40,10 +41,10 @@ def _host_facts() -> dict[str, Fact]:
     py_spy = pyspy_dump.as_typed()
     found = [tool for tool in _TOOLS if shutil.which(tool)] + (["py-spy"] if py_spy else [])
     return {
-        "cores": os.cpu_count() or 0,
-        "is_root": int(os.geteuid() == 0),
-        "tools": " ".join(found),
-        "py_spy": py_spy,
+        HostFact.CORES: os.cpu_count() or 0,
+        HostFact.IS_ROOT: int(os.geteuid() == 0),
+        HostFact.TOOLS: " ".join(found),
+        HostFact.PY_SPY: py_spy,
     }
 
 

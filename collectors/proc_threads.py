@@ -9,6 +9,7 @@ from llmtop import ids, procfs
 from llmtop import vocabulary as v
 from llmtop.collectors.gil_futex import Range, read_interpreter_data
 from llmtop.collectors.thread_causes import cause_of_state, cause_of_syscall, cause_of_wchan, timed_futex
+from llmtop.facts import ThreadFact
 from llmtop.model import Fact, Metric, Reading, Track, TrackId, TrackKind
 from llmtop.text import clean
 from llmtop.vocabulary import ThreadCause
@@ -227,15 +228,15 @@ class Thread:
         if not self.may_be_new and role == self.shown[1]:
             return None
         self.may_be_new = False
-        facts: dict[str, Fact] = {"role": role}
+        facts: dict[str, Fact] = {ThreadFact.ROLE: role}
         if self.state:
-            facts["state"] = self.cause.value if self.cause is not None else "sleeping"
+            facts[ThreadFact.STATE] = self.cause.value if self.cause is not None else "sleeping"
         if self.wchan:
-            facts["wchan"] = self.wchan
+            facts[ThreadFact.WAIT_CHANNEL] = self.wchan
         if self.cpu is not None:
-            facts["cpu"] = self.cpu
+            facts[ThreadFact.CPU] = self.cpu
         if self.cpus:
-            facts["cpus"] = self.cpus
+            facts[ThreadFact.CPUS] = self.cpus
         shown = (self.name, *(str(fact) for fact in facts.values()))
         if shown == self.shown:
             return None

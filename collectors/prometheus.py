@@ -18,7 +18,9 @@ from llmtop.collectors.scrape_pace import SLOW_NS, ScrapePace
 from llmtop.collectors.scraper import FetchThread, Scrape, Scraper
 from llmtop.collectors.server_addresses import ServerAddresses, port
 from llmtop.collectors.server_numbers import server_numbers
+from llmtop.facts import EndpointFact, ServerFact
 from llmtop.model import (
+    LIVE,
     NS_PER_S,
     Engine,
     Fact,
@@ -26,7 +28,6 @@ from llmtop.model import (
     Mark,
     MarkKind,
     Missing,
-    Origin,
     Reading,
     Severity,
     Source,
@@ -37,7 +38,7 @@ from llmtop.model import (
     TrackKind,
     Unknown,
 )
-from llmtop.vocabulary import EndpointAnswer, EndpointFact
+from llmtop.vocabulary import EndpointAnswer
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -155,7 +156,7 @@ class PrometheusCollector:
 
     def _trace(self, now: int, looks: _Looks = _NO_LOOKS) -> Trace:
         """What is told of this moment, of what is missing by now."""
-        return Trace(Origin("live"), now, now, tracks=looks[0], readings=looks[1], missing=self._missing)
+        return Trace(LIVE, now, now, tracks=looks[0], readings=looks[1], missing=self._missing)
 
     def _waiting(self, now: int) -> Trace:
         """The page has not come yet; what came before still stands, and how long this takes is a number too."""
@@ -207,7 +208,7 @@ class PrometheusCollector:
         self._is_eager = self._shown is None or self._is_lost
         self._is_lost = self._was_awaited = False
         self._shown = track_id, readings
-        facts = connection.facts(self._target, exposition) | {"scrape_ms": round(scrape.took_ns / 1e6, 1)}
+        facts = connection.facts(self._target, exposition) | {ServerFact.SCRAPE_MS: round(scrape.took_ns / 1e6, 1)}
         track = Track(track_id, TrackKind.SERVER, connection.engine.title, facts=facts)
         own_ns = self._pace.own_ns
         more: dict[str, Fact] = {} if own_ns is None else {EndpointFact.OWN_S: own_ns / NS_PER_S}

@@ -13,7 +13,7 @@ from llmtop import ids, procfs, whats
 from llmtop import vocabulary as v
 from llmtop.collectors import children
 from llmtop.collectors.pyspy_dump import PACKAGE, Dump, PythonThread, find_program, look
-from llmtop.model import NS_PER_S, Missing, Origin, Reading, Source, Stack, Trace, TrackId, Unknown
+from llmtop.model import LIVE, NS_PER_S, Missing, Reading, Source, Stack, Trace, TrackId, Unknown
 from llmtop.remedies import install
 from llmtop.vocabulary import PythonState
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from llmtop.collectors.base import Aim, Clock, Collector
     from llmtop.model import Target, What
 
+OWNED = v.labelled(v.THREAD_GIL_SAMPLES, v.GIL_OWNER)
 SOURCE = "py-spy"
 BUDGET = 0.02
 """Share of one core that looking may take. A look costs 10 ms, and 0.4 ms for each thread: a server of few threads is
@@ -33,7 +34,6 @@ RETRY_NS = 2 * NS_PER_S
 LATEST_RETRY_NS = 60 * NS_PER_S
 _FOR_GOOD_NS = 1 << 62
 MOST_STACKS = 1000
-OWNER = v.labelled(v.THREAD_GIL_SAMPLES, "owner")
 _NOT_ASKED = Unknown("Python frames are taken on demand only", "p in the stall flame, or llmtop snapshot --python")
 _STARTING = Unknown("the interpreters are being looked at", "wait a second")
 _NO_PYTHON = Unknown("no process of the server runs Python")
@@ -130,24 +130,20 @@ class PySpyCollector:
                 looked = True
         now = self._clock()
         stacks = self._stacks(now) if looked else ()
-        return Trace(
-            Origin("live"), now, now, readings=tuple(readings), stacks=stacks, missing=tuple(self._what_is_missing())
-        )
+        return Trace(LIVE, now, now, readings=tuple(readings), stacks=stacks, missing=tuple(self._what_is_missing()))
 
     def _resting(self) -> Trace:
         """Nobody wants it: what was counted ends in a gap, as nobody counts on."""
         now = self._clock()
         tracks = [track for one in self._interpreters.values() for track in one.counts]
         gaps = (
-            Reading(track, metric, now, None, SOURCE) for track in tracks for metric in (v.THREAD_GIL_SAMPLES, OWNER)
+            Reading(track, metric, now, None, SOURCE) for track in tracks for metric in (v.THREAD_GIL_SAMPLES, OWNED)
         )
         readings = tuple(gaps)
         self._interpreters.clear()
         self._seen.clear()
         self._relist_ns = 0
-        return Trace(
-            Origin("live"), now, now, readings=readings, missing=(Missing(whats.source(self.name), _NOT_ASKED),)
-        )
+        return Trace(LIVE, now, now, readings=readings, missing=(Missing(whats.source(self.name), _NOT_ASKED),))
 
     def _list_if_due(self) -> None:
         """Find the server's processes that run Python: workers come and go."""
@@ -204,9 +200,9 @@ class PySpyCollector:
             counts[track] = (looks + 1, owned + thread.owns_gil)
             if not looks:
                 yield Reading(track, v.THREAD_GIL_SAMPLES, start_ns, 0.0, SOURCE)
-                yield Reading(track, OWNER, start_ns, 0.0, SOURCE)
+                yield Reading(track, OWNED, start_ns, 0.0, SOURCE)
             yield Reading(track, v.THREAD_GIL_SAMPLES, now, float(looks + 1), SOURCE)
-            yield Reading(track, OWNER, now, float(owned + thread.owns_gil), SOURCE)
+            yield Reading(track, OWNED, now, float(owned + thread.owns_gil), SOURCE)
         interpreter.counts = counts
         self._seen.append((now, tuple(seen)))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from llmtop import ids, procfs, whats
-from llmtop.model import Missing, Origin, Reading, Source, Trace, Track, TrackKind, Unknown
+from llmtop.model import LIVE, Missing, Reading, Source, Trace, Track, TrackKind, Unknown
 from llmtop.vocabulary import SELF_CPU, SELF_HELPERS, SELF_RSS
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class SelfCostCollector:
         else:
             rss = own.rss_pages * _PAGE + helpers_rss
             readings.append(Reading(ids.SELF, SELF_RSS, now, float(rss), "/proc/PID/stat"))
-        return Trace(Origin("live"), now, now, tracks={ids.SELF: _TRACK}, readings=tuple(readings), missing=missing)
+        return Trace(LIVE, now, now, tracks={ids.SELF: _TRACK}, readings=tuple(readings), missing=missing)
 
     def _helpers_cost(self) -> tuple[int, int]:
         """Processor time in ns, ended helpers included, and resident bytes of those that run."""

@@ -11,6 +11,7 @@ from llmtop import vocabulary as v
 from llmtop.collectors.exposed_values import wanted_names
 from llmtop.collectors.metrics_text import TextReader, key
 from llmtop.collectors.slots import Running, Slots, slots_of
+from llmtop.facts import ServerFact, TargetFact
 from llmtop.model import Unknown
 from llmtop.text import clean
 
@@ -104,15 +105,15 @@ class ServerConnection:
         """What is known of the server beside its numbers: for its track."""
         engine = self.engine
         facts: dict[str, Fact] = {
-            "engine": engine.title,
-            "preempts": int(engine.preempts),
-            "url": self.url,
-            "model": _label(exposition, engine.model_labels) or self._model or target.model,
+            ServerFact.ENGINE: engine.title,
+            ServerFact.PREEMPTS: int(engine.preempts),
+            ServerFact.URL: self.url,
+            ServerFact.MODEL: _label(exposition, engine.model_labels) or self._model or target.model,
         }
-        installed = target.facts.get("version")
+        installed = target.facts.get(TargetFact.VERSION)
         version = installed if isinstance(self._version, Unknown | None) and installed else self._version
         if version is not None:
-            facts["version"] = version
+            facts[ServerFact.VERSION] = version
         told: dict[str, str] = {}
         facts |= {v.remark_of(metric): remark for metric, remark in engine.remarks.items()}
         for name, labels in engine.info.items():

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 
 from llmtop import procfs
 from llmtop.collectors.base import DoctorCheck
+from llmtop.facts import SignalSender
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.text import clean
-from llmtop.vocabulary import SignalSender
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

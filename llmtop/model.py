@@ -278,19 +278,62 @@ GIVING_BACK_LOST: Final = " (giving back not recorded)"
 the second lasts until the last one, the third until its address was got once more."""
 
 
+class SpanKind(StrEnum):
+    """What a span is of: the keys of `Trace.spans` and `Trace.more_spans`. First those on the tracks of GPUs."""
+
+    KERNEL = "kernel"
+    MEMCPY = "memcpy"
+    MEMSET = "memset"
+    GRAPH = "graph"
+    """Traced as a whole."""
+    SYNC = "sync"
+    """A wait for an event, a stream or a context, as the GPU saw it."""
+    GPU_RANGE = "gpu-range"
+    """A range as it ran there, from its first work to its last."""
+    PAGE_FAULT = "page-fault"
+    """Of unified memory."""
+    ALLOCATION = "allocation"
+    """From getting memory to giving it back."""
+    LAUNCH = "launch"
+    """Of CUDA, on the track of a thread, as all that follow."""
+    CALL = "call"
+    BRIEF_CALL = "brief-call"
+    ALLOCATOR = "allocator"
+    """Moments at which a thread asked an allocator of its program for memory, or gave it back."""
+    NVTX = "nvtx"
+    """A range that the program marks."""
+    MARK = "mark"
+    """A moment that it marks, without length."""
+    OPERATOR = "operator"
+    """PyTorch's, as the next one."""
+    PYTHON = "python"
+    REGION = "region"
+    """All else that has a start, an end and a name."""
+    OS = "os"
+    OFF_CPU = "off-cpu"
+    SAMPLE = "sample"
+    OVERHEAD = "overhead"
+    OTHER_OS = "other-os"
+    """Of threads that never call CUDA, as the next ones."""
+    OTHER_OFF_CPU = "other-off-cpu"
+    OTHER_SAMPLE = "other-sample"
+    CAPTURED = "captured"
+    """The calls that put a kernel into a CUDA graph, one for each kernel that the graph then ran: `correlation` is the
+    row of the kernel in `Trace.kernels`."""
+
+
+GPU_WORK: Final = (SpanKind.KERNEL, SpanKind.MEMCPY, SpanKind.MEMSET, SpanKind.GRAPH)
+"""What keeps a GPU busy."""
+API_CALLS: Final = (SpanKind.LAUNCH, SpanKind.CALL)
+"""Calls of CUDA that conclusions are drawn from."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanTable:
     """Spans of one kind in columns, sorted by start; row i of every column is span i.
 
-    Kinds on the tracks of GPUs: kernel, memcpy, memset, graph (traced as a whole), sync (waits for an event, a stream
-    or a context as the GPU saw them), page-fault (of unified memory), allocation (from getting memory to giving it
-    back), gpu-range (a range as it ran there, from its first work to its last). Kinds on the tracks of threads: launch
-    and call (CUDA), nvtx (ranges that the program marks), mark (moments that it marks, without length), operator and
-    python (PyTorch's), os, off-cpu, sample, overhead, and region for all else that has a start, an end and a name.
-    Kind captured is of the calls that put a kernel into a CUDA graph, one for each kernel that the graph then ran:
-    `correlation` is the row of the kernel in `Trace.kernels`.
-
     Attributes:
+        kind: A `SpanKind`, or one of a parser's own: it is listed under its own name.
         names: Distinct names, clean; `name_id` indexes them.
         tracks: Distinct track ids; `track_id` indexes them.
         correlation: Joins a launch to its kernel, and the call that got memory to the allocation; -1 where there is
@@ -691,7 +734,7 @@ class Origin:
     """Where a trace comes from.
 
     Attributes:
-        kind: "live", "ncu-rep", "nsys-sqlite" ...
+        kind: Of a file the name of its parser: "ncu-rep", "nsys-sqlite" ...; of what is watched see `LIVE`.
         facts: Session facts to show: command, host, GPU, driver ... Secrets are already redacted.
         utc_ns: When the clock of the trace read 0, in ns since 1970 on the clock of its host; None where nothing tells.
         rank: Of the process in its group of several that work on one thing, and `ranks` how many these are.
@@ -712,6 +755,14 @@ class Origin:
     def is_ncu(self) -> bool:
         """Whether Nsight Compute made it, in whichever of its formats."""
         return self.kind.startswith("ncu")
+
+
+LIVE: Final = Origin("live")
+"""Of all that collectors read."""
+RECORDING: Final = "recording"
+"""The kind of what was watched, kept to be looked at again."""
+KINETO: Final = "kineto"
+"""The kind of what PyTorch's profiler wrote."""
 
 
 class ClockBasis(StrEnum):

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from llmtop import ids, whats
 from llmtop.collectors.base import Eager, EndReporter, OnDemand, Owner, Prestarted, Resting, Starting
+from llmtop.facts import OriginFact
 from llmtop.model import (
+    LIVE,
     NS_PER_S,
     Issue,
     Mark,
@@ -155,7 +157,7 @@ class Recorder:
     def tell_interval(self, seconds: float) -> None:
         """Note how often sources are looked at: from twice that age on a number is old."""
         with self._lock:
-            self._origin = replace(self._origin, facts={**self._origin.facts, "interval_s": seconds})
+            self._origin = replace(self._origin, facts={**self._origin.facts, OriginFact.INTERVAL_S: seconds})
 
     def tell_sources(self, sources: Iterable[Source]) -> None:
         """Note who reads what, best first."""
@@ -593,7 +595,7 @@ class Session:
         issues: tuple[Issue, ...] = (),
     ) -> None:
         now = self._clock()
-        self._append(name, Trace(Origin("live"), now, now, missing=missing, issues=issues), stop)
+        self._append(name, Trace(LIVE, now, now, missing=missing, issues=issues), stop)
 
     def _append(self, name: str, trace: Trace, stop: threading.Event | None) -> None:
         """Record a report, unless its server has been left meanwhile; at the end the last ones count."""

@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
+from llmtop.facts import SETTINGS_OF
 from llmtop.model import Default, Engine, Fact, Feature, FormerDefault, Knob, Unknown, Value
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def facts(
         labels: Those of its `info` metrics.
         version: The server's own; without it defaults count only where all versions have the same.
     """
-    found: dict[str, Fact] = {"engine_kind": engine.kind}
+    found: dict[str, Fact] = {SETTINGS_OF: engine.kind}
     is_seen = _SEEN in told
     former = next((one for one in engine.formers if one.variable == told.get(_FORMER)), None)
     for feature, knob in _independent_first(engine):

@@ -138,18 +138,6 @@ SERVER_OPTIONAL = frozenset(
 )
 
 
-class EndpointFact:
-    """Facts of an endpoint, on tracks "endpoint:<port>": where the server's metrics are asked for."""
-
-    URL: Final = "url"
-    SAID: Final = "said"
-    """While it fails, an Unknown: what came instead, and the remedy."""
-    OWN_S: Final = "own_s"
-    """Of a slow one: what a page takes longer than a request for next to nothing."""
-    CLOSED_NS: Final = "closed_ns"
-    """When the server closed the connection that was kept, of one that refuses since."""
-
-
 ENDPOINT_ANSWER = Metric("endpoint.answer", "code", title="metrics endpoint")
 """What each request for the metrics came to: an `Answer`, or the HTTP status that came instead of metrics."""
 ENDPOINT_TIME = Metric("endpoint.time", "s", title="scrape time")
@@ -159,48 +147,6 @@ ENDPOINT_UNANSWERED = Metric("endpoint.unanswered", "requests", title="without a
 """Requests that came a second ago or earlier, of which no byte of an answer has gone out: with those that the engine
 runs and answers in one piece, those that it has in its queue, and those that it has not heard of."""
 ENDPOINT_LONGEST_WAIT = Metric("endpoint.longest_wait", "s", title="longest wait for an answer")
-
-
-class EndedFact:
-    """Facts of a part of the server that has ended, on tracks "ended:<pid>/<start>"."""
-
-    PID: Final = "pid"
-    ROLE: Final = "role"
-    ROOT: Final = "root"
-    """The PID of the server's root."""
-    ENDED_NS: Final = "ended_ns"
-    ALIVE_NS: Final = "alive_ns"
-    """When it was last seen alive."""
-    HOW: Final = "how"
-    """In words, or Unknown."""
-    IS_REGULAR: Final = "is_regular"
-    """1 where it holds, as in the next ones."""
-    IS_KILLED: Final = "is_killed"
-    IS_OOM: Final = "is_oom"
-    IS_FAILURE: Final = "is_failure"
-    IS_ZOMBIE: Final = "is_zombie"
-    PARENT: Final = "parent"
-    """The PID of a zombie's parent."""
-    WAS_OVER: Final = "was_over"
-    """1: it had ended before the first look, and `ENDED_NS` is that look's."""
-    WORDS: Final = "words"
-    """The kernel's."""
-    LOG_ERROR: Final = "log_error"
-    """The error that its log ends with, where there is one."""
-    LOG_COMMAND: Final = "log_command"
-    """What shows the end of its log."""
-    SENDER: Final = "sender"
-    """Where it is known: who sent the signal that it ended by or after, a `SignalSender`."""
-    SENT_NS: Final = "sent_ns"
-
-
-class SignalSender(StrEnum):
-    """Where a signal came from."""
-
-    OWN = "own"
-    """A process of the server."""
-    OUTSIDE = "outside"
-    KERNEL = "kernel"
 
 
 class EndpointAnswer(IntEnum):
@@ -292,9 +238,9 @@ THREAD_BLOCKED = Metric("thread.blocked", "ns", counter=True, title="blocked")
 """Exact time off the CPU until it was woken; `labelled(THREAD_BLOCKED, "futex")` is one cause of ThreadCause."""
 THREAD_WAKES = Metric("thread.wakes", "wakes", counter=True, title="woken")
 """How often the thread was woken; labelled with who did it: a TID, "0" for a timer or an interrupt, or
-"outside" for a thread that has no id in the PID namespace in which llmtop runs. Of the first 16 that woke it."""
+`OUTSIDE`. Of the first 16 that woke it."""
 THREAD_SPINS = Metric("thread.spins", "calls", counter=True, title="spins")
-"""Calls that only pass the time, by thread: labelled "sched_yield", or "poll" for polls that do not wait."""
+"""Calls that only pass the time, by thread: labelled with a `SpinKind`."""
 THREAD_LAUNCHES = Metric("thread.launches", "launches", counter=True, title="CUDA launches")
 """Kernels and graphs that the thread has launched."""
 THREAD_CUDA_SYNC = Metric("thread.cuda_sync", "ns", counter=True, title="in CUDA synchronisation")
@@ -302,11 +248,24 @@ THREAD_CUDA_SYNC = Metric("thread.cuda_sync", "ns", counter=True, title="in CUDA
 THREAD_GIL_FUTEX = Metric("thread.gil_futex", "samples", counter=True, title="found waiting for the GIL")
 """Of its samples in futex those at the condition variable of the interpreter's lock."""
 THREAD_GIL_SAMPLES = Metric("thread.gil_samples", "samples", counter=True, title="GIL samples")
-"""How often the thread's interpreter was looked at; labelled "owner" how often it held the GIL then."""
+"""How often the thread's interpreter was looked at; labelled `GIL_OWNER` how often it held the GIL then."""
+GIL_OWNER: Final = "owner"
 ON_CPU = "on-cpu"
 """The `Stack.state` of a thread that runs; of one that sleeps it is a ThreadCause."""
 STACKS_WINDOW_NS = 30 * NS_PER_S
 """Live stacks are sums over so long: what was long ago is not where the server waits."""
+
+
+class SpinKind(StrEnum):
+    """How a thread asks again instead of waiting: the labels of THREAD_SPINS."""
+
+    YIELD = "sched_yield"
+    POLL = "poll"
+    """Polls that do not wait."""
+
+
+OUTSIDE: Final = "outside"
+"""The label of THREAD_WAKES for a thread that has no id in the PID namespace in which llmtop runs."""
 
 
 class OffCpu(StrEnum):
@@ -372,9 +331,6 @@ SELF_HELPERS = Metric("self.helpers_cpu", "ns", counter=True, title="own CPU, he
 SELF_RSS = Metric("self.rss", "bytes", title="own RSS")
 SELF_PROBE_HITS = Metric("self.probe_hits", "hits", counter=True, title="probe hits")
 
-
-GPU_VENDOR, AMD = "GPU vendor", "AMD"
-"""Names the fact of a capture that its GPUs are not of NVIDIA, and what it says then: other tools look into them."""
 
 _BAR = "|"
 SUM = "sum"

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llmtop import remedies, whats
 from llmtop.errors import FileError
+from llmtop.facts import AMD, GpuFact, OriginFact
 from llmtop.lazy import LazySequence
-from llmtop.model import Fact, Issue, Missing, Origin, Severity, Trace, Unknown
+from llmtop.model import KINETO, Fact, Issue, Missing, Origin, Severity, SpanKind, Trace, Unknown
 from llmtop.parsers.allocations import ODD_RELEASES
 from llmtop.parsers.base import Content
 from llmtop.parsers.kineto_json import EventReader
@@ -26,7 +27,6 @@ from llmtop.parsers.kineto_tables import Gpu, Tables
 from llmtop.parsers.progress import tell
 from llmtop.text import clean
 from llmtop.units import count, duration
-from llmtop.vocabulary import AMD, GPU_VENDOR
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,7 @@ _EPOCH_NS = 10**18
 class KinetoParser:
     """Reads PyTorch traces, whole or not, and Chrome's trace format in JSON."""
 
-    name = "kineto"
+    name = KINETO
     priority = 80  # anything that begins like JSON: whether it is a trace is known when its keys are read
     title = "PyTorch (Kineto) and Chrome traces"
     written_by = "`torch.profiler`, vLLM and SGLang `/start_profile`; Perfetto's and other tools' JSON"
@@ -129,9 +129,9 @@ def _gpus(facts: Mapping[str, Any], vendor: str) -> dict[int, Gpu]:
     gpus = {}
     for one in _devices(facts):
         if isinstance(one.get("id"), int):
-            told = {"sm_count": one.get("numSms"), "memory_total": one.get("totalGlobalMem")}
+            told = {GpuFact.SM_COUNT: one.get("numSms"), GpuFact.MEMORY_TOTAL: one.get("totalGlobalMem")}
             known: dict[str, Fact] = {key: value for key, value in told.items() if isinstance(value, int) and value > 0}
-            unnamed = _unnamed(vendor, known.get("sm_count"))
+            unnamed = _unnamed(vendor, known.get(GpuFact.SM_COUNT))
             gpus[one["id"]] = Gpu(clean(str(one.get("name", "")).strip()) or unnamed, known)
     return gpus
 
@@ -201,7 +201,7 @@ def _facts(facts: Mapping[str, Any], events: EventSorter, tables: Tables) -> Ite
     yield "recorded with", ", ".join(flag for flag in _FLAGS if facts.get(flag) in (1, True))
     for key, title in (("cuda_runtime_version", "CUDA runtime"), ("cuda_driver_version", "CUDA driver")):
         yield title, _cuda_version(facts.get(key))
-    yield GPU_VENDOR, _vendor(facts)
+    yield OriginFact.GPU_VENDOR, _vendor(facts)
     yield "HIP runtime", _hip_version(facts.get("hip_runtime_version"))
     yield "recorded", duration(events.recorded_ns) if events.recorded_ns else ""
     yield "first event", _moment(facts, tables.zero_ns)
@@ -280,15 +280,15 @@ def _missing(events: EventSorter, tables: Tables, vendor: str, *, is_whole: bool
         activities = _PROFILE_AGAIN.format("activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]")
         why = Unknown("the trace has no kernels: the GPU was not recorded, or idle", activities)
         yield Missing(whats.KERNELS, why if is_whole else _CUT_OFF)
-    elif "call" not in spans and "launch" not in spans:
+    elif SpanKind.CALL not in spans and SpanKind.LAUNCH not in spans:
         activities = _PROFILE_AGAIN.format("activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]")
         yield Missing(whats.CUDA_CALLS, Unknown("the trace has no CUDA calls: the CPU was not recorded", activities))
-    if "nvtx" not in spans:
+    if SpanKind.NVTX not in spans:
         yield Missing(whats.NVTX, Unknown("the program marks no ranges", _MARKED))
-    if "python" not in spans:
+    if SpanKind.PYTHON not in spans:
         again = _PROFILE_AGAIN.format("with_stack=True")
         yield Missing(whats.PYTHON_CALLS, Unknown("recorded without Python's functions", again))
-    if "operator" in spans and not events.has_shapes:
+    if SpanKind.OPERATOR in spans and not events.has_shapes:
         yield Missing(whats.SHAPES, Unknown("recorded without shapes", _PROFILE_AGAIN.format("record_shapes=True")))
     if not tables.series:
         again = _PROFILE_AGAIN.format("profile_memory=True")

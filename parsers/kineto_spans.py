@@ -15,36 +15,36 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress, islice
 from typing import Any, Final, TypeAlias
 
-from llmtop.model import Value
+from llmtop.model import GPU_WORK, SpanKind, Value
 from llmtop.parsers.kineto_json import DECODER, Event, EventColumns, nanoseconds
 from llmtop.text import clean
 
 KIND_BY_CATEGORY: Final[Mapping[str, str]] = {
-    "kernel": "kernel",
-    "concurrent_kernel": "kernel",
-    "gpu_memcpy": "memcpy",
-    "memcpy": "memcpy",
-    "gpu_memset": "memset",
-    "memset": "memset",
-    "cuda_sync": "sync",
-    "runtime": "call",
-    "cpu_op": "operator",
-    "operator": "operator",
-    "user_annotation": "nvtx",
-    "gpu_user_annotation": "gpu-range",
-    "python_function": "python",
-    "overhead": "overhead",
+    "kernel": SpanKind.KERNEL,
+    "concurrent_kernel": SpanKind.KERNEL,
+    "gpu_memcpy": SpanKind.MEMCPY,
+    "memcpy": SpanKind.MEMCPY,
+    "gpu_memset": SpanKind.MEMSET,
+    "memset": SpanKind.MEMSET,
+    "cuda_sync": SpanKind.SYNC,
+    "runtime": SpanKind.CALL,
+    "cpu_op": SpanKind.OPERATOR,
+    "operator": SpanKind.OPERATOR,
+    "user_annotation": SpanKind.NVTX,
+    "gpu_user_annotation": SpanKind.GPU_RANGE,
+    "python_function": SpanKind.PYTHON,
+    "overhead": SpanKind.OVERHEAD,
 }
 """In small letters. What else ends in "_runtime" or "_driver" is a call (of CUDA, HIP, XPU ...); others are regions."""
-GPU_WORK: Final = frozenset({"kernel", "memcpy", "memset"})
-_ON_STREAMS = GPU_WORK | {"sync", "gpu_user_annotation"}
-WITH_BYTES = GPU_WORK - {"kernel"}
+_ON_STREAMS = frozenset({*GPU_WORK, SpanKind.SYNC, SpanKind.GPU_RANGE})
+WITH_BYTES: Final = frozenset({SpanKind.MEMCPY, SpanKind.MEMSET})
 _CALLS = ("_runtime", "_driver")
 _PROFILE = "trace"
 """The one event that spans all that was recorded."""
 _BY_NAME: Final = (
-    ("call", lambda name: "Launch" in name, "launch"),
-    ("operator", lambda name: name.startswith("ProfilerStep"), "nvtx"),  # a step was an operator before 2022
+    (SpanKind.CALL, lambda name: "Launch" in name, SpanKind.LAUNCH),
+    # A step was an operator before 2022.
+    (SpanKind.OPERATOR, lambda name: name.startswith("ProfilerStep"), SpanKind.NVTX),
 )
 _MEMORY = "[memory]"
 _CPU = 0
@@ -117,11 +117,11 @@ def name_of(kind: str, text: str) -> str:
     >>> name_of("memset", "Memset (Device)"), name_of("operator", "aten::mm")
     ('memset', 'aten::mm')
     """
-    if kind == "memcpy" and (found := _COPY.search(text)):
+    if kind == SpanKind.MEMCPY and (found := _COPY.search(text)):
         return f"copy {found[1][0]}to{found[2]}" + (" (pageable)" if "Pageable" in text else "")
-    if kind == "memset":
+    if kind == SpanKind.MEMSET:
         return "memset"
-    return _OVERHEADS.get(text, text) if kind == "overhead" else text
+    return _OVERHEADS.get(text, text) if kind == SpanKind.OVERHEAD else text
 
 
 class _RowNumbers(dict["bytes | str | int", int]):
@@ -166,7 +166,7 @@ class SpanRows:
         self.kind = kind
         self.names = _SpanNames(kind)
         self.starts, self.ends, self.name_ids, self.places, self.joins, self.bytes = (array("q") for _ in range(6))
-        self.launches = tuple(array("q") for _ in range(_LAUNCH_COLUMNS if kind == "kernel" else 0))
+        self.launches = tuple(array("q") for _ in range(_LAUNCH_COLUMNS if kind == SpanKind.KERNEL else 0))
         """Of kernels: device, stream, grid x y z, block x y z, registers, shared memory, estimated occupancy."""
         self.notes: list[Mapping[str, Value]] = []
         self.note_ids = array("q")
@@ -267,9 +267,9 @@ class EventSorter:
         elif category == _PROFILE:
             self.recorded_ns = max(columns.ends) - min(columns.starts)
         else:
-            kind = KIND_BY_CATEGORY.get(category, "call" if category.endswith(_CALLS) else "region")
+            kind = KIND_BY_CATEGORY.get(category, SpanKind.CALL if category.endswith(_CALLS) else SpanKind.REGION)
             rows = self._rows_of(kind)
-            if kind in _ON_STREAMS or category in _ON_STREAMS:
+            if kind in _ON_STREAMS:
                 self._take_gpu(kind, rows, columns)
             else:
                 self._take_cpu(kind, rows, columns)
@@ -285,9 +285,9 @@ class EventSorter:
 
     def _take_cpu(self, kind: str, rows: SpanRows, columns: EventColumns) -> None:
         rows.places.extend(map(self.places.__getitem__, zip(columns.pids, columns.tids, strict=True)))
-        if kind == "operator" and not self.has_shapes:
+        if kind == SpanKind.OPERATOR and not self.has_shapes:
             self.has_shapes = any(map(_tells_shapes, islice(columns.args, _SOME)))
-        if kind == "call":
+        if kind == SpanKind.CALL:
             rows.joins.extend(map(_join, columns.args))
             self.pids.update(map(self._numbers.__getitem__, columns.pids))
         else:
@@ -308,7 +308,7 @@ class EventSorter:
         rows.joins.extend(_whole(one.get("correlation"), least=1) for one in args)
         if kind in WITH_BYTES:
             rows.bytes.extend(_whole(one.get("bytes")) for one in args)
-        elif kind == "kernel":
+        elif kind == SpanKind.KERNEL:
             sizes = (axis for what in _SIZES for axis in zip(*(_three(one.get(what)) for one in args), strict=True))
             told = ([_whole(one.get(what)) for one in args] for what in _LAUNCH)
             for column, values in zip(rows.launches, (devices, streams, *sizes, *told), strict=True):

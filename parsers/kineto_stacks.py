@@ -9,9 +9,9 @@ from operator import neg
 from typing import Final
 
 from llmtop.columns import in_order
-from llmtop.model import SpanTable, Stack, TrackId
+from llmtop.model import SpanKind, SpanTable, Stack, TrackId
 
-_KINDS = ("python", "operator", "call", "launch")
+_KINDS = (SpanKind.PYTHON, SpanKind.OPERATOR, SpanKind.CALL, SpanKind.LAUNCH)
 """Of spans from the same moment to the same moment, the outer ones first."""
 FOLDED: Final = frozenset(_KINDS)
 

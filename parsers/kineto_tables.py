@@ -20,6 +20,7 @@ from llmtop.model import (
     KernelTable,
     Metric,
     Series,
+    SpanKind,
     SpanTable,
     Track,
     TrackId,
@@ -33,7 +34,7 @@ SOURCE: Final = "PyTorch profiler"
 _ASKED = ("get memory", "give memory back")
 _FIRST_JOIN = 1 << 40
 """Above the ids that join calls to what they asked for, which have 32 bits; below what joined traces have keys for."""
-_HOST_ALONE = frozenset({"python", "overhead", "sync"})
+_HOST_ALONE = frozenset({SpanKind.PYTHON, SpanKind.OVERHEAD, SpanKind.SYNC})
 """Kinds of spans that say nothing of how long the capture is: they last from before to behind."""
 
 
@@ -68,7 +69,8 @@ class Tables:
         self.spans = {kind: self._table(events.rows.pop(kind)) for kind in rows}
         lasting = [table for kind, table in self.spans.items() if kind not in _HOST_ALONE] or [*self.spans.values()]
         memory = {table.kind: table for table in self._allocations()}
-        self.more_spans = {kind: memory.pop(kind) for kind in ("allocator",) if kind in memory}
+        asked = memory.pop(SpanKind.ALLOCATOR, None)
+        self.more_spans = {} if asked is None else {asked.kind: asked}
         self.spans |= memory
         self.start_ns = min((table.start_ns[0] for table in lasting), default=0)
         self.end_ns = max((max(table.end_ns) for table in lasting), default=0)
@@ -86,7 +88,7 @@ class Tables:
         names, name_id = indexed(name_ids, texts.__getitem__)
         tracks, track_id = indexed(places, self._track)
         start_ns, end_ns = (shifted(column, -self.zero_ns) for column in (starts, ends))
-        if kind == "kernel":
+        if kind == SpanKind.KERNEL:
             device, stream, gx, gy, gz, bx, by, bz, registers, shared, occupancy = more
             self.kernels = KernelTable(
                 names, tuple(map(base_name, names)), name_id, (gx, gy, gz), (bx, by, bz),
@@ -168,7 +170,7 @@ class Tables:
         starts, names = array("q", times), array("q", (size < 0 for size in sizes))
         tracks, track_id = indexed(array("q", places), self._track)
         amount = array("d", map(abs, sizes))
-        yield SpanTable("allocator", _ASKED, tracks, names, track_id, starts, starts, array("q", joins), amount)
+        yield SpanTable(SpanKind.ALLOCATOR, _ASKED, tracks, names, track_id, starts, starts, array("q", joins), amount)
 
     def _asked(self) -> Iterator[tuple[int, int, int, int, int]]:
         """Of each event its time, whose memory it is, its address, its bytes (below 0 given back), and the thread."""
@@ -183,7 +185,7 @@ class Tables:
         start, end, name, key, join, sizes = columns_of(held)
         names, name_id = indexed(name, lambda key: f"PyTorch's memory{SUFFIXES[Ends(key)]}")
         tracks, track_id = indexed(key, lambda key: self._gpu(key) if key >= 0 else self._process(~key))
-        return SpanTable("allocation", names, tracks, name_id, track_id, start, end, join, array("d", sizes))
+        return SpanTable(SpanKind.ALLOCATION, names, tracks, name_id, track_id, start, end, join, array("d", sizes))
 
     def _counters(self) -> Iterator[Series]:
         """Numbers that the writer drew over time, whatever they count."""

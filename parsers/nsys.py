@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 from llmtop import whats
 from llmtop.columns import first_rows, lengths, replaced
 from llmtop.errors import FileError
+from llmtop.facts import OriginFact
 from llmtop.lazy import LazyMapping, LazySequence
 from llmtop.model import (
+    GPU_WORK,
     Fact,
     Issue,
     KernelTable,
     Missing,
     Origin,
     Severity,
+    SpanKind,
     SpanTable,
     Trace,
     Unknown,
@@ -85,7 +88,6 @@ _COPY_KINDS = {
     13: "migration DtoD",
 }
 """ENUM_CUDA_MEMCPY_OPER; A is an array of textures, and migrations are those of unified memory."""
-_GPU_WORK = ("kernel", "memcpy", "memset", "graph")
 _ENVIRONMENT = "ENVIRONMENT_VARIABLE"
 _RANKS = (
     ("RANK", "WORLD_SIZE"),
@@ -196,7 +198,7 @@ def _read(export: Export, path: Path, others: Future[tuple[Mapping[str, SpanTabl
     early, capture = others.result()
     read = dict(early)
     if kernel_spans is not None and len(kernel_spans):
-        read["kernel"] = kernel_spans
+        read[SpanKind.KERNEL] = kernel_spans
     for track in devices.tracks.values():
         capture.devices.tracks.add(track)
     capture.issues.extend((*damaged, *_diagnostics(export)))
@@ -205,7 +207,7 @@ def _read(export: Export, path: Path, others: Future[tuple[Mapping[str, SpanTabl
         start_ns=min((table.start_ns[0] for table in read.values()), default=0),
         end_ns=max((max(table.end_ns) for table in read.values()), default=0),
         tracks=capture.devices.tracks,
-        spans=_lazily(capture, read, _late_kinds(export, read.get("kernel"))),
+        spans=_lazily(capture, read, _late_kinds(export, read.get(SpanKind.KERNEL))),
         more_spans=_lazily(capture, {}, more_kinds(export)),
         series=series(capture),
         stacks=LazySequence(partial(stacks, capture)) if has_samples(export) else (),
@@ -217,7 +219,9 @@ def _read(export: Export, path: Path, others: Future[tuple[Mapping[str, SpanTabl
 
 def _late_kinds(export: Export, kernels: SpanTable | None) -> Mapping[str, LateReader]:
     """All that is read when a view asks for it."""
-    graphs = {"captured": partial(captured, kernels=kernels)} if kernels is not None and has_nodes(export) else {}
+    graphs: dict[str, LateReader] = {}
+    if kernels is not None and has_nodes(export):
+        graphs[SpanKind.CAPTURED] = partial(captured, kernels=kernels)
     return {**late_kinds(export), **more_of_gpus(export), **graphs}
 
 
@@ -237,12 +241,12 @@ def _kernels(export: Export, devices: Devices, issues: list[Issue]) -> tuple[Ker
     rows = read_rows(
         export, _KERNELS, lambda of: [of.integer(name), of.stream, of.join, *map(of.integer, others), _shared(of)]
     )
-    count_damaged(issues, "kernel", rows)
+    count_damaged(issues, SpanKind.KERNEL, rows)
     gx, gy, gz, bx, by, bz, registers, function, shared = rows.columns[5:]
     function_by_name = {key: function[row] for key, row in first_rows(rows.columns[2]).items()}
     texts = export.strings({*function_by_name, *function_by_name.values()})
     spans = span_table(
-        "kernel", rows, lambda key: texts.get(key, f"kernel name {key} (not in the file)"), devices.stream_track
+        SpanKind.KERNEL, rows, lambda key: texts.get(key, f"kernel name {key} (not in the file)"), devices.stream_track
     )
     places = {key: unpacked(key) for key in first_rows(rows.columns[3])}
     gpu_by_key = {key: devices.gpu(pid, device) for key, (pid, device, _) in places.items()}
@@ -278,9 +282,9 @@ def _early_spans(capture: Capture) -> Iterator[tuple[str, SpanTable]]:
     """The kinds that a capture's length goes by, but kernels."""
     yield from api_calls(capture)
     on_gpu = (
-        ("memcpy", "CUPTI_ACTIVITY_KIND_MEMCPY", _copy_key, _copy_name, "bytes"),
-        ("memset", "CUPTI_ACTIVITY_KIND_MEMSET", lambda of: of.integer("value"), lambda _: "memset", "bytes"),
-        ("graph", _GRAPHS, lambda of: of.integer("graphId"), lambda key: f"CUDA graph {key}", ""),
+        (SpanKind.MEMCPY, "CUPTI_ACTIVITY_KIND_MEMCPY", _copy_key, _copy_name, "bytes"),
+        (SpanKind.MEMSET, "CUPTI_ACTIVITY_KIND_MEMSET", lambda of: of.integer("value"), lambda _: "memset", "bytes"),
+        (SpanKind.GRAPH, _GRAPHS, lambda of: of.integer("graphId"), lambda key: f"CUDA graph {key}", ""),
     )
     for kind, table, key_of, name_of, amount in on_gpu:
         if capture.export.has(table, "start", "end"):
@@ -308,7 +312,7 @@ def _copy_name(key: int) -> str:
 
 
 def _missing(export: Export, kernels: KernelTable, spans: Mapping[str, SpanTable]) -> Iterable[Missing]:
-    graphs = "graphs were traced as a whole" if "graph" in spans else _why_graphs_left_nothing(spans)
+    graphs = "graphs were traced as a whole" if SpanKind.GRAPH in spans else _why_graphs_left_nothing(spans)
     if not len(kernels):
         reason = "the capture has no CUDA kernels"
         remedy = "add --trace=cuda,nvtx,osrt, and let it run while the GPU works"
@@ -331,13 +335,13 @@ def _why_graphs_left_nothing(spans: Mapping[str, SpanTable]) -> str:
     Up to 2023.4 the exporter had no table for graphs that were traced as a whole, which has been the default of drivers
     from CUDA 11.7 on. At the edges of a capture a few launches are without work in any version.
     """
-    launches = spans.get("launch")
+    launches = spans.get(SpanKind.LAUNCH)
     are_graphs = ["GraphLaunch" in name for name in launches.names] if launches is not None else []
     if launches is None or not any(are_graphs):
         return ""
     of_graphs = {join for join, name in zip(launches.correlation, launches.name_id, strict=True) if are_graphs[name]}
     left = len(of_graphs)
-    for kind in _GPU_WORK:
+    for kind in GPU_WORK:
         left -= len(of_graphs.intersection(spans[kind].correlation)) if kind in spans else 0
     if left <= len(of_graphs) / 2:
         return ""
@@ -405,8 +409,8 @@ def _facts(export: Export, exported: Mapping[str, str], capture: Sequence[tuple[
     words = [value for name, value in capture if name.startswith("PROCESS_0:") and _is_command(name)]
     wanted = {
         "schema": exported.get("EXPORT_SCHEMA_VERSION", ""),
-        "command": shell_command(words),
-        "directory": next((redact(value) for name, value in capture if name == "PROCESS_0:WORKING_DIR"), ""),
+        OriginFact.COMMAND: shell_command(words),
+        OriginFact.DIRECTORY: next((redact(value) for name, value in capture if name == "PROCESS_0:WORKING_DIR"), ""),
         "traced": ", ".join(value for name, value in capture if name == "CAPTURE_EVENT_TYPE"),
         "delay": next((f"{ms} ms" for name, ms in capture if name == "START_DELAY_MS" and ms.strip("0")), ""),
         "started": next((str(utc) for (utc,) in export.rows("TARGET_INFO_SESSION_START_TIME", "utcTime")), ""),

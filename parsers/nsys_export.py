@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar
 
 from llmtop import ids
 from llmtop.columns import are_at_most, in_order, indexed, integers, is_long
+from llmtop.facts import GpuFact
 from llmtop.lazy import GrowingTracks
 from llmtop.model import Fact, Issue, Severity, SpanTable, Track, TrackId, TrackKind
 from llmtop.text import clean
@@ -175,7 +176,7 @@ class Devices:
 
     def gpu_track(self, gpu: int) -> TrackId:
         """The track of a GPU by its index."""
-        facts = {"sm_count": self._sms[gpu]} if gpu in self._sms else {}
+        facts = {GpuFact.SM_COUNT: self._sms[gpu]} if gpu in self._sms else {}
         return self._add(ids.gpu(gpu), TrackKind.GPU, self.names.get(gpu, f"GPU {gpu}"), None, facts)
 
     def gpu_process_track(self, key: int) -> TrackId:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from llmtop.columns import in_order
-from llmtop.model import SpanTable
+from llmtop.model import SpanKind, SpanTable
 from llmtop.parsers.nsys_export import Capture, Export, Rows, SqlColumns, span_table
 
 _TABLES = ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS")
@@ -48,7 +48,10 @@ def captured(capture: Capture, kernels: SpanTable) -> SpanTable:
                 column.append(value)
     texts = export.strings(set(columns[2]))
     return span_table(
-        "captured", Rows(in_order(columns)), lambda key: texts.get(key, f"call {key}"), capture.devices.thread_track
+        SpanKind.CAPTURED,
+        Rows(in_order(columns)),
+        lambda key: texts.get(key, f"call {key}"),
+        capture.devices.thread_track,
     )
 
 

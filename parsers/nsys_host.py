@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from llmtop import whats
 from llmtop.columns import first_rows, in_order
-from llmtop.model import Missing, SpanTable, Unknown
+from llmtop.model import API_CALLS, Missing, SpanKind, SpanTable, Unknown
 from llmtop.parsers.nsys_export import (
     Capture,
     Columns,
@@ -53,7 +53,7 @@ OfThreads: TypeAlias = Callable[[Export], Condition]
 def api_calls(capture: Capture) -> Iterator[tuple[str, SpanTable]]:
     """Calls of CUDA that launch, and others that may matter: launch, call."""
     parts = _calls(capture, _is_launch, _is_call)
-    for kind, rows in zip(("launch", "call"), parts, strict=True):
+    for kind, rows in zip(API_CALLS, parts, strict=True):
         yield kind, _named_spans(capture, kind, rows)
 
 
@@ -61,10 +61,10 @@ def late_kinds(export: Export) -> Mapping[str, LateReader]:
     """What else of threads that call CUDA an export has, and how it is read."""
     overheads = any(export.has(table, "start", "end", "globalTid", "nameId") for table in _OVERHEADS)
     there: dict[str, tuple[bool, LateReader]] = {
-        "os": (_has_os_calls(export), partial(_os_calls, kind="os", of_threads=_of_callers)),
-        "off-cpu": (_has_scheduling(export), partial(_off_cpu, kind="off-cpu", of_threads=_of_callers)),
-        "sample": (has_samples(export), partial(_samples, kind="sample", of_threads=_of_callers)),
-        "overhead": (overheads, _overhead),
+        SpanKind.OS: (_has_os_calls(export), partial(_os_calls, kind=SpanKind.OS, of_threads=_of_callers)),
+        SpanKind.OFF_CPU: (_has_scheduling(export), partial(_off_cpu, kind=SpanKind.OFF_CPU, of_threads=_of_callers)),
+        SpanKind.SAMPLE: (has_samples(export), partial(_samples, kind=SpanKind.SAMPLE, of_threads=_of_callers)),
+        SpanKind.OVERHEAD: (overheads, _overhead),
     }
     return {kind: reader for kind, (is_there, reader) in there.items() if is_there}
 
@@ -74,15 +74,18 @@ def more_kinds(export: Export) -> Mapping[str, LateReader]:
     has_calls = export.has(_RUNTIME, "start", "end", "nameId")
     others = export.has(_RUNTIME, "globalTid")
     there: dict[str, tuple[bool, LateReader]] = {
-        "brief-call": (has_calls, _brief_calls),
-        "other-os": (others and _has_os_calls(export), partial(_os_calls, kind="other-os", of_threads=_of_others)),
-        "other-off-cpu": (
-            others and _has_scheduling(export),
-            partial(_off_cpu, kind="other-off-cpu", of_threads=_of_others),
+        SpanKind.BRIEF_CALL: (has_calls, _brief_calls),
+        SpanKind.OTHER_OS: (
+            others and _has_os_calls(export),
+            partial(_os_calls, kind=SpanKind.OTHER_OS, of_threads=_of_others),
         ),
-        "other-sample": (
+        SpanKind.OTHER_OFF_CPU: (
+            others and _has_scheduling(export),
+            partial(_off_cpu, kind=SpanKind.OTHER_OFF_CPU, of_threads=_of_others),
+        ),
+        SpanKind.OTHER_SAMPLE: (
             others and has_samples(export),
-            partial(_samples, kind="other-sample", of_threads=_of_others),
+            partial(_samples, kind=SpanKind.OTHER_SAMPLE, of_threads=_of_others),
         ),
     }
     return {kind: reader for kind, (is_there, reader) in there.items() if is_there}
@@ -125,7 +128,7 @@ def _calls(capture: Capture, *parts: Callable[[Mapping[int, str], Columns], Any]
 
 
 def _brief_calls(capture: Capture) -> SpanTable:
-    return _named_spans(capture, "brief-call", *_calls(capture, _is_brief))
+    return _named_spans(capture, SpanKind.BRIEF_CALL, *_calls(capture, _is_brief))
 
 
 def _os_calls(capture: Capture, *, kind: str, of_threads: OfThreads) -> SpanTable:
@@ -221,8 +224,8 @@ def _overhead(capture: Capture) -> SpanTable:
     texts = export.strings(set().union(*(export.distinct(table, "nameId") for table in present)))
     texts |= {-kind: name for kind, name in _DRIVER_WORK.items()}
     rows = joined([read_rows(export, table, _overhead_keys, _of_callers(export)) for table in present])
-    count_damaged(capture.issues, "overhead", rows)
-    return span_table("overhead", rows, lambda key: texts.get(key, "profiler"), capture.devices.thread_track)
+    count_damaged(capture.issues, SpanKind.OVERHEAD, rows)
+    return span_table(SpanKind.OVERHEAD, rows, lambda key: texts.get(key, "profiler"), capture.devices.thread_track)
 
 
 def _overhead_keys(of: Columns) -> Sequence[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from llmtop.model import Issue, Severity, SpanTable, TrackId
+from llmtop.model import Issue, Severity, SpanKind, SpanTable, TrackId
 from llmtop.parsers.allocations import ODD_RELEASES, SUFFIXES, Ends, MemoryEvent, allocations, columns_of
 from llmtop.parsers.nsys_export import (
     Capture,
@@ -55,26 +55,29 @@ _READ_ELSEWHERE = (
 def more_of_gpus(export: Export) -> Mapping[str, LateReader]:
     """What there is of it, by kind of span, and how it is read."""
     there: dict[str, tuple[bool, LateReader]] = {
-        "sync": (export.has(_SYNC, "start", "end", "syncType"), _sync),
-        "page-fault": (any(export.has(table, "start", "globalPid") for table in (_CPU_FAULTS, _GPU_FAULTS)), _faults),
-        "allocation": (export.has(MEMORY, *_OF_MEMORY), _allocations),
-        "region": (bool(_region_tables(export)), _regions),
+        SpanKind.SYNC: (export.has(_SYNC, "start", "end", "syncType"), _sync),
+        SpanKind.PAGE_FAULT: (
+            any(export.has(table, "start", "globalPid") for table in (_CPU_FAULTS, _GPU_FAULTS)),
+            _faults,
+        ),
+        SpanKind.ALLOCATION: (export.has(MEMORY, *_OF_MEMORY), _allocations),
+        SpanKind.REGION: (bool(_region_tables(export)), _regions),
     }
     return {kind: reader for kind, (is_there, reader) in there.items() if is_there}
 
 
 def _sync(capture: Capture) -> SpanTable:
     rows = read_rows(capture.export, _SYNC, lambda of: (of.integer("syncType"), of.stream, of.join))
-    count_damaged(capture.issues, "sync", rows)
-    return span_table("sync", rows, lambda key: _WAITS.get(key, "wait"), capture.devices.stream_track)
+    count_damaged(capture.issues, SpanKind.SYNC, rows)
+    return span_table(SpanKind.SYNC, rows, lambda key: _WAITS.get(key, "wait"), capture.devices.stream_track)
 
 
 def _faults(capture: Capture) -> SpanTable:
     """Page faults of unified memory: of GPUs as long as they take, of CPUs as moments."""
     tables = [table for table in (_GPU_FAULTS, _CPU_FAULTS) if capture.export.has(table, "start", "globalPid")]
     rows = joined([read_rows(capture.export, table, partial(_fault, is_gpu=table == _GPU_FAULTS)) for table in tables])
-    count_damaged(capture.issues, "page-fault", rows)
-    return span_table("page-fault", rows, _fault_name, partial(_fault_track, capture))
+    count_damaged(capture.issues, SpanKind.PAGE_FAULT, rows)
+    return span_table(SpanKind.PAGE_FAULT, rows, _fault_name, partial(_fault_track, capture))
 
 
 _OF_CPU = -2
@@ -125,7 +128,7 @@ def _allocations(capture: Capture) -> SpanTable:
     if odd:
         capture.issues.append(Issue(Severity.INFO, "nsys-allocation-odd", ODD_RELEASES, odd))
     gpu = capture.devices.gpu_process_track
-    return span_table("allocation", Rows(columns_of(held)), _allocation_name, gpu, bytes_at=5)
+    return span_table(SpanKind.ALLOCATION, Rows(columns_of(held)), _allocation_name, gpu, bytes_at=5)
 
 
 def _allocation_name(key: int) -> str:
@@ -148,10 +151,10 @@ def _regions(capture: Capture) -> SpanTable:
     calls = partial(unless_of_tracing, condition=1)
     tables = _region_tables(export).items()
     rows = joined([read_rows(export, table, partial(_region, name), calls) for table, name in tables])
-    count_damaged(capture.issues, "region", rows)
+    count_damaged(capture.issues, SpanKind.REGION, rows)
     texts = export.strings(set(rows.columns[2]))
     return span_table(
-        "region", rows, lambda key: texts.get(key, f"call {key}"), capture.devices.thread_track, bytes_at=5
+        SpanKind.REGION, rows, lambda key: texts.get(key, f"call {key}"), capture.devices.thread_track, bytes_at=5
     )
 
 

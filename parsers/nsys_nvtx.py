@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from llmtop.columns import in_order
 from llmtop.lazy import LazyDictionary
-from llmtop.model import Issue, Severity, SpanTable
+from llmtop.model import Issue, Severity, SpanKind, SpanTable
 from llmtop.parsers.nsys_export import Capture, Columns, Export, Rows, SqlColumns, read_rows, span_table, timed
 from llmtop.parsers.nsys_payloads import EVENTS, notes
 
@@ -29,7 +29,7 @@ def nvtx(capture: Capture) -> Iterator[tuple[str, SpanTable]]:
     if not capture.export.has(EVENTS, "start", "end", "eventType", "text", "globalTid"):
         return
     _count_left_out(capture)
-    for kind, types in (("nvtx", _RANGES), ("mark", _MARKS)):
+    for kind, types in ((SpanKind.NVTX, _RANGES), (SpanKind.MARK, _MARKS)):
         rows, text_of = _rows(capture.export, types)
         name_of = _in_domains(capture.export, rows, text_of)
         table = span_table(kind, rows, name_of, capture.devices.thread_track)

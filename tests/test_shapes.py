@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from llmtop.model import KINETO, LIVE, RECORDING, SpanKind
+
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("llmtop", "tui", "collectors", "parsers")
 LONGEST = 40
@@ -103,3 +105,42 @@ def test_no_class_has_the_name_of_another() -> None:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert {name: several for name, several in places.items() if len(several) > 1} == {}
+
+
+KEYED = frozenset({"facts", "spans", "more_spans"})
+"""Attributes whose keys are declared once: `llmtop/facts.py`, `SpanKind`."""
+KINDS = frozenset({*SpanKind, LIVE.kind, RECORDING, KINETO})
+
+
+def spelled(text: str, where: str) -> Iterator[str]:
+    """Where a key or a kind is a string on the spot, so that no type checker sees a typo in it."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case (
+                ast.Subscript(ast.Attribute(attr=held), ast.Constant(str(key)))
+                | ast.Call(ast.Attribute(ast.Attribute(attr=held), "get"), [ast.Constant(str(key)), *_])
+                | ast.Compare(ast.Constant(str(key)), [ast.In() | ast.NotIn()], [ast.Attribute(attr=held)])
+            ) if held in KEYED:
+                yield f"{where}:{node.lineno} {key!r} of {held}"
+            case ast.Compare(ast.Attribute(attr="kind"), [ast.Eq() | ast.NotEq()], [ast.Constant(str(key))]) if (
+                key in KINDS
+            ):
+                yield f"{where}:{node.lineno} kind {key!r}"
+
+
+def test_keys_are_declared_and_not_spelled() -> None:
+    found = (one for path in files() for one in spelled(path.read_text(), str(path.relative_to(ROOT))))
+    assert list(found) == []
+
+
+SPELLED = """
+a = track.facts["role"]
+b = trace.spans.get("nvtx")
+c = "kernel" in trace.more_spans
+d = trace.origin.kind == "live"
+e = facts["role"], track.facts[ROLE], roof.kind == "memory"
+"""
+
+
+def test_each_way_to_spell_a_key_is_seen() -> None:
+    assert [one.partition(" ")[0] for one in spelled(SPELLED, "x")] == ["x:2", "x:3", "x:4", "x:5"]

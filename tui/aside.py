@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from textual.message import Message
 
@@ -14,22 +14,21 @@ if TYPE_CHECKING:
 
     from textual.widget import Widget
 
-    from llmtop.model import Trace
-
+_T = TypeVar("_T")
 ANALYSING = Unknown("analysing")
 ANALYSIS_THREAD = "llmtop analysis"
 
 
 class Analysed(Message, bubble=False):
-    """What a thread made of a trace: the result, or the error that it ended with."""
+    """What a thread made of something, a trace say: the result, or the error that it ended with."""
 
-    def __init__(self, trace: Trace, result: Any) -> None:
+    def __init__(self, of: object, result: Any) -> None:
         super().__init__()
-        self.trace = trace
+        self.of = of
         self.result = result
 
 
-def analyse_on_thread(widget: Widget, trace: Trace, work: Callable[[Trace], Any]) -> None:
+def analyse_on_thread(widget: Widget, of: _T, work: Callable[[_T], Any]) -> None:
     """Do `work`, which may decode much of a report, on a thread; the widget gets an `Analysed`.
 
     A daemon thread of our own, because leaving the program would wait for the threads of Textual's workers.
@@ -38,10 +37,10 @@ def analyse_on_thread(widget: Widget, trace: Trace, work: Callable[[Trace], Any]
     def run() -> None:
         result: Any
         try:
-            result = work(trace)
+            result = work(of)
         except Exception as error:  # the border of the thread: the pane shows it
             result = error
         if widget.is_running:
-            widget.post_message(Analysed(trace, result))
+            widget.post_message(Analysed(of, result))
 
     threading.Thread(target=run, name=ANALYSIS_THREAD, daemon=True).start()

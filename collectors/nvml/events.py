@@ -10,6 +10,7 @@ from llmtop import ids, whats
 from llmtop.collectors.kernel_log import KernelLog, XidLine, pci_address, xid_line
 from llmtop.collectors.nvml.errors import TIMEOUT, code_of, explain
 from llmtop.collectors.xid import xid
+from llmtop.facts import GpuFact
 from llmtop.model import NS_PER_S, Mark, MarkKind, Missing, Severity, Unknown, XidReport
 from llmtop.text import shorten
 
@@ -155,7 +156,7 @@ def _by_handle(gpus: Sequence[NvmlGpu], handle: Any) -> TrackId:
 
 
 def _by_pci(gpus: Sequence[NvmlGpu], line: XidLine) -> TrackId:
-    addresses = ((gpu.track.id, pci_address(str(gpu.track.facts.get("pci_bus_id", "")))) for gpu in gpus)
+    addresses = ((gpu.track.id, pci_address(str(gpu.track.facts.get(GpuFact.PCI_BUS_ID, "")))) for gpu in gpus)
     return next((track for track, address in addresses if address == line.pci), ids.SOME_GPU)
 
 

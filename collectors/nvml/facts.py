@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from llmtop.collectors.nvml.errors import NOT_SUPPORTED, code_of, explain
 from llmtop.collectors.nvml.readings import field, nvlink_states
+from llmtop.facts import GpuFact
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -34,32 +35,38 @@ _RECOVERY_ACTIONS = (
 def lasting_facts(device: Device) -> dict[str, Fact]:
     """What stays as long as the driver is loaded."""
     return {
-        "name": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetName(handle)),
-        "uuid": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetUUID(handle)),
-        "pci_bus_id": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetPciInfo(handle).busId),
-        "minor": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMinorNumber(handle)),
-        "driver": device.fact(lambda nvml, _: nvml.nvmlSystemGetDriverVersion()),
-        "memory_total": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMemoryInfo(handle).total),
-        "bus_width_bits": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMemoryBusWidth(handle)),
-        "compute_capability": device.fact(
+        GpuFact.NAME: device.fact(lambda nvml, handle: nvml.nvmlDeviceGetName(handle)),
+        GpuFact.UUID: device.fact(lambda nvml, handle: nvml.nvmlDeviceGetUUID(handle)),
+        GpuFact.PCI_BUS_ID: device.fact(lambda nvml, handle: nvml.nvmlDeviceGetPciInfo(handle).busId),
+        GpuFact.MINOR: device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMinorNumber(handle)),
+        GpuFact.DRIVER: device.fact(lambda nvml, _: nvml.nvmlSystemGetDriverVersion()),
+        GpuFact.MEMORY_TOTAL: device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        GpuFact.BUS_WIDTH_BITS: device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMemoryBusWidth(handle)),
+        GpuFact.COMPUTE_CAPABILITY: device.fact(
             lambda nvml, handle: "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(handle))
         ),
-        "sm_count": device.fact(sm_count),
-        "max_sm_mhz": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
-        "max_memory_mhz": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)),
-        "pcie_max_generation": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)),
-        "pcie_max_width": device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),
+        GpuFact.SM_COUNT: device.fact(sm_count),
+        GpuFact.MAX_SM_MHZ: device.fact(
+            lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)
+        ),
+        GpuFact.MAX_MEMORY_MHZ: device.fact(
+            lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)
+        ),
+        GpuFact.PCIE_MAX_GENERATION: device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)),
+        GpuFact.PCIE_MAX_WIDTH: device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),
     }
 
 
 def changing_facts(device: Device, links: Sequence[bool] | Unknown) -> dict[str, Fact]:
     """What an administrator or a fault can change while we look; `links` as `nvlink_states` has just told them."""
     return {
-        "mig": device.fact(lambda nvml, handle: "enabled" if nvml.nvmlDeviceGetMigMode(handle)[0] else "disabled"),
-        "nvlinks": _nvlinks(links),
-        "ecc": device.fact(lambda nvml, handle: "enabled" if field(nvml, handle, _ECC_CURRENT) else "disabled"),
-        "row_remapping": device.fact(_row_remapping),
-        "recovery_action": device.fact(_recovery_action),
+        GpuFact.MIG: device.fact(
+            lambda nvml, handle: "enabled" if nvml.nvmlDeviceGetMigMode(handle)[0] else "disabled"
+        ),
+        GpuFact.NVLINKS: _nvlinks(links),
+        GpuFact.ECC: device.fact(lambda nvml, handle: "enabled" if field(nvml, handle, _ECC_CURRENT) else "disabled"),
+        GpuFact.ROW_REMAPPING: device.fact(_row_remapping),
+        GpuFact.RECOVERY_ACTION: device.fact(_recovery_action),
     }
 
 

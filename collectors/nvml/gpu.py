@@ -15,6 +15,7 @@ from llmtop.collectors.nvml.gpm import GpmTrack
 from llmtop.collectors.nvml.mig import MigInstances
 from llmtop.collectors.nvml.poll import Due, NvmlPoll
 from llmtop.collectors.nvml.processes import GpuProcesses
+from llmtop.facts import GpuFact
 from llmtop.model import Mark, MarkKind, Missing, Severity, Track, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class NvmlGpu:
 
     def __init__(self, nvml: Any, index: int, clock: Clock, proc: Path) -> None:
         self.index, self.title = index, f"GPU {index}"
-        self.track = Track(ids.gpu(index), TrackKind.GPU, self.title, facts={"index": index})
+        self.track = Track(ids.gpu(index), TrackKind.GPU, self.title, facts={GpuFact.INDEX: index})
         self.why_down: Unknown | None = Unknown("not looked at yet")
         self.was_up = False
         self._nvml = nvml
@@ -104,7 +105,7 @@ class NvmlGpu:
 
     def _look_up(self) -> Device:
         """By UUID as soon as it is known: when another GPU is gone, indices may have moved."""
-        uuid = self.track.facts.get("uuid")
+        uuid = self.track.facts.get(GpuFact.UUID)
         probe = Device(self._nvml, None)
         if isinstance(uuid, str):
             handle = probe.ask(lambda nvml, _: nvml.nvmlDeviceGetHandleByUUID(uuid), is_probe=True)
@@ -114,12 +115,12 @@ class NvmlGpu:
 
     def _describe(self, device: Device, gpm: GpmTrack) -> None:
         lasting = lasting_facts(device)
-        name = lasting["name"]
+        name = lasting[GpuFact.NAME]
         facts: dict[str, Fact] = {
-            "index": self.index,
+            GpuFact.INDEX: self.index,
             **lasting,
             **changing_facts(device, links_of(device)),
-            "gpm": gpm.why_not or "supported",
+            GpuFact.GPM: gpm.why_not or "supported",
         }
         self.track = replace(self.track, name=self.track.name if isinstance(name, Unknown) else str(name), facts=facts)
 
@@ -169,12 +170,12 @@ class NvmlGpu:
 
     @property
     def _links(self) -> int:
-        links = self.track.facts.get("nvlinks")
+        links = self.track.facts.get(GpuFact.NVLINKS)
         return links if isinstance(links, int) else 0
 
     @property
     def _is_mig(self) -> bool:
-        return self.track.facts.get("mig") == "enabled"
+        return self.track.facts.get(GpuFact.MIG) == "enabled"
 
     def _guarded(self, news: NvmlPoll, step: Callable[[Device], None]) -> None:
         try:

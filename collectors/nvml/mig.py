@@ -14,6 +14,7 @@ from llmtop.collectors.nvml.device import Device
 from llmtop.collectors.nvml.errors import explain
 from llmtop.collectors.nvml.gpm import GpmTrack
 from llmtop.collectors.nvml.readings import read_memory
+from llmtop.facts import GpuFact, GpuInstanceFact
 from llmtop.model import Fact, Missing, Track, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class MigInstances:
         for number, devices in found.items():
             track = _track(self._gpu, number, devices)
             known = self._instances.get(number)
-            if known is None or known.gpm is None or known.track.facts["uuid"] != track.facts["uuid"]:
+            if known is None or known.gpm is None or known.track.facts[GpuFact.UUID] != track.facts[GpuFact.UUID]:
                 if known is not None:  # another instance under the old number
                     self._free(known)
                     news.gap_all(track.id)
@@ -127,12 +128,12 @@ def _track(gpu: TrackId, number: int, devices: list[Device]) -> Track:
     name = device.fact(lambda nvml, mig: nvml.nvmlDeviceGetName(mig))
     title = f"MIG {number}" if isinstance(name, Unknown) else str(name)
     facts: dict[str, Fact] = {
-        "gpu_instance": number,
-        "compute_instances": len(devices),
-        "name": name,
-        "uuid": device.fact(lambda nvml, mig: nvml.nvmlDeviceGetUUID(mig)),
-        "profile": title.rpartition("MIG ")[2] if not isinstance(name, Unknown) else name,
-        "memory_total": device.fact(lambda nvml, mig: nvml.nvmlDeviceGetMemoryInfo(mig).total),
-        "sm_count": device.fact(lambda nvml, mig: nvml.nvmlDeviceGetAttributes_v2(mig).multiprocessorCount),
+        GpuInstanceFact.NUMBER: number,
+        GpuInstanceFact.COMPUTE_INSTANCES: len(devices),
+        GpuFact.NAME: name,
+        GpuFact.UUID: device.fact(lambda nvml, mig: nvml.nvmlDeviceGetUUID(mig)),
+        GpuInstanceFact.PROFILE: title.rpartition("MIG ")[2] if not isinstance(name, Unknown) else name,
+        GpuFact.MEMORY_TOTAL: device.fact(lambda nvml, mig: nvml.nvmlDeviceGetMemoryInfo(mig).total),
+        GpuFact.SM_COUNT: device.fact(lambda nvml, mig: nvml.nvmlDeviceGetAttributes_v2(mig).multiprocessorCount),
     }
     return Track(ids.gpu_instance(gpu, number), TrackKind.GPU_INSTANCE, title, gpu, facts)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from llmtop import whats
-from llmtop.model import Mark, Metric, Missing, Origin, Reading, Trace, Track, TrackId, Unknown
+from llmtop.model import LIVE, Mark, Metric, Missing, Reading, Trace, Track, TrackId, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,7 +113,7 @@ class NvmlPoll:
     def trace(self, tracks: Mapping[TrackId, Track]) -> Trace:
         """The poll's result."""
         return Trace(
-            Origin("live"),
+            LIVE,
             self.t_ns,
             self.t_ns,
             tracks=tracks,

@@ -15,6 +15,7 @@ from llmtop import vocabulary as v
 from llmtop.collectors.nvml.device import SENTINELS
 from llmtop.collectors.nvml.errors import INSUFFICIENT_SIZE, NOT_FOUND, NOT_SUPPORTED, code_of, explain
 from llmtop.collectors.nvml.readings import IN_MIG
+from llmtop.facts import GpuProcessFact
 from llmtop.model import NS_PER_S, Fact, Missing, Track, TrackId, TrackKind, Unknown
 from llmtop.text import clean
 
@@ -103,14 +104,17 @@ class GpuProcesses:
             news.read(track, v.GPU_PROCESS_MEMORY, use.memory)
 
     def _track(self, device: Device, pid: int, use: _Use) -> Track:
-        facts: dict[str, Fact] = {"pid": pid, "kind": " and ".join(sorted(use.kinds, reverse=True))}
+        facts: dict[str, Fact] = {
+            GpuProcessFact.PID: pid,
+            GpuProcessFact.KIND: " and ".join(sorted(use.kinds, reverse=True)),
+        }
         if use.instances:
-            facts["mig"] = ", ".join(str(instance) for instance in sorted(use.instances))
+            facts[GpuProcessFact.INSTANCES] = ", ".join(str(instance) for instance in sorted(use.instances))
         inner = self._inner_pid(pid)
         if isinstance(inner, Unknown):
-            self._strangers[pid] = facts["container_pid"] = inner
+            self._strangers[pid] = facts[GpuProcessFact.CONTAINER_PID] = inner
         elif inner is not None and inner != pid:
-            facts["container_pid"] = inner
+            facts[GpuProcessFact.CONTAINER_PID] = inner
         return Track(ids.gpu_process(self._gpu, pid), TrackKind.GPU_PROCESS, _name(device, pid), self._gpu, facts)
 
     def _inner_pid(self, pid: int) -> int | Unknown | None:

@@ -12,7 +12,7 @@ from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.collectors.base import Collector, DoctorCheck, Probes, Starting
 from llmtop.collectors.tracing.switches import CHOICE, NONE, OFF
-from llmtop.model import Issue, Mark, MarkKind, Missing, Origin, Reading, Severity, Source, Target, Trace, Unknown
+from llmtop.model import LIVE, Issue, Mark, MarkKind, Missing, Reading, Severity, Source, Target, Trace, Unknown
 from llmtop.remedies import each_once
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class TracerCollector:
         if self._collector is None:
             mode = whats.state(self.name, whats.State.OFF)
             off = (Missing(mode, _SWITCHED_OFF),) if self._probes is Probes.OFF else ()
-            return Trace(Origin("live"), now, now, missing=(Missing(whats.source(self.name), self._why_none()), *off))
+            return Trace(LIVE, now, now, missing=(Missing(whats.source(self.name), self._why_none()), *off))
         trace = self._collector.poll()
         why = self._collector.unavailable
         if why is not None:

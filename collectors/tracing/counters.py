@@ -190,4 +190,4 @@ def upper_bound(slot: int) -> float:
 
 
 def _waker(tid: int) -> str:
-    return "outside" if tid == _OUTSIDE else str(tid)
+    return v.OUTSIDE if tid == _OUTSIDE else str(tid)

@@ -15,12 +15,12 @@ from llmtop.collectors.tracing.process import HelperProcess, refusal_of_sudo
 from llmtop.collectors.tracing.reports import Reports, gone_tracks
 from llmtop.collectors.tracing.stacks import StackBuffer
 from llmtop.model import (
+    LIVE,
     NS_PER_S,
     Issue,
     Mark,
     MarkKind,
     Missing,
-    Origin,
     Reading,
     Severity,
     Stack,
@@ -207,7 +207,7 @@ class HelpedCollector:
         if self._helper:
             self._listen(self._helper, now, news)
         return Trace(
-            Origin("live"),
+            LIVE,
             now,
             self._clock(),
             readings=tuple(news.readings),

@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 from llmtop.analysis.views import Cell, Column, TableView
 from llmtop.model import Unknown
 
+SORTED_AT_ONCE = 2_000
+"""Rows of cells that are there are sorted, or searched, in a few milliseconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowTable:
@@ -40,6 +43,10 @@ class RowTable:
         """The same rows in another order; unknown values last either way, equal ones in the order they had."""
         i = next(i for i, candidate in enumerate(self.columns) if candidate.key == column)
         return self._only(places_by([row[i] for row in self.rows], descending=descending))
+
+    def sorts_at_once(self, column: str) -> bool:
+        """Whether a frame has time for it."""
+        return len(self) <= SORTED_AT_ONCE
 
     def filtered(self, text: str) -> RowTable:
         """Rows with a text cell that contains `text`, ignoring case."""

@@ -63,6 +63,10 @@ class TableView(Protocol):
         """The same rows in another order; unknown values last either way."""
         ...
 
+    def sorts_at_once(self, column: str) -> bool:
+        """Whether sorting by a column takes no longer than a frame may: nothing is decoded or added up for it."""
+        ...
+
     def filtered(self, text: str) -> TableView:
         """Rows whose text contains `text`, ignoring case."""
         ...

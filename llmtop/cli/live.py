@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from llmtop import procfs, whats
 from llmtop.collectors.base import Endpoint, Probes
 from llmtop.errors import SeveralServersError, TargetError
-from llmtop.model import Unknown
+from llmtop.model import LIVE, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -220,17 +220,17 @@ def live_session(
     """A session, not yet started, with every collector for the target; it follows the target's restarts."""
     from llmtop import procfs
     from llmtop.collectors.registry import host_collectors
-    from llmtop.model import Missing, Origin, Trace
+    from llmtop.model import Missing, Trace
     from llmtop.session import Session
 
-    origin = Origin("live", facts=objectives or {})
+    origin = replace(LIVE, facts=objectives or {})
     if target is None:
         session = Session(host_collectors(), origin, interval_s=interval)
         if procfs.is_hidden(1):
             hidden = Missing(
                 whats.TARGET, Unknown("/proc hides other users' processes (hidepid)", "run llmtop with sudo")
             )
-            session.recorder.append("target", Trace(Origin("live"), missing=(hidden,)))
+            session.recorder.append("target", Trace(LIVE, missing=(hidden,)))
         return session
     target = told_dtype(target, dtype)
     following = _Following(target, dtype, launched, endpoint or Endpoint(metrics_headers(())), probes)

@@ -44,7 +44,7 @@ from llmtop.cli.text_layout import (
     table_lines,
     wrapped,
 )
-from llmtop.model import Trace, Unknown
+from llmtop.model import SpanKind, Trace, Unknown
 from llmtop.text import shorten
 from llmtop.units import duration, number, percent, si
 
@@ -73,14 +73,14 @@ _EACH_GPU = 2
 """More GPUs have one table for all of them, and a line each."""
 _SPANS = {
     **TITLES,
-    "kernel": "kernel",
-    "sample": "CPU sample",
-    "region": "library call",
-    "gpu-range": "range on the GPU",
-    "captured": "captured kernel",
+    SpanKind.KERNEL: "kernel",
+    SpanKind.SAMPLE: "CPU sample",
+    SpanKind.REGION: "library call",
+    SpanKind.GPU_RANGE: "range on the GPU",
+    SpanKind.CAPTURED: "captured kernel",
 }
 """What to call spans of each kind."""
-_STATES = frozenset({"off-cpu", "overhead"})
+_STATES = frozenset({SpanKind.OFF_CPU, SpanKind.OVERHEAD})
 """Those that are no things to be counted: how often it was so."""
 _LONGEST_EVIDENCE = 240
 """The profiler's own advice runs to paragraphs; the other formats have all of it."""

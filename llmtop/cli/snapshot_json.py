@@ -37,6 +37,7 @@ from llmtop.analysis.threads.shares import Shares, ThreadRow, ThreadsView, threa
 from llmtop.analysis.threads.syscalls import Syscall, SyscallsView, syscalls_view
 from llmtop.analysis.views import Quality
 from llmtop.cli.documents import fact, finding_document
+from llmtop.facts import GpuFact
 from llmtop.model import NS_PER_S, Missing, Stack, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.vocabulary import PythonState
 
@@ -244,8 +245,8 @@ def _gpu(trace: Trace, track: Track, window_ns: int) -> dict[str, Json]:
     reasons = latest(trace, track.id, v.GPU_CLOCK_REASONS)
     return {
         "index": ids.gpu_index(track.id),
-        "uuid": fact(track.facts.get("uuid", Unknown("the driver gives no UUID"))),
-        "name": fact(track.facts.get("name", track.name)),
+        "uuid": fact(track.facts.get(GpuFact.UUID, Unknown("the driver gives no UUID"))),
+        "name": fact(track.facts.get(GpuFact.NAME, track.name)),
         "sm": over_window(v.GPU_SM),
         "dram": over_window(v.GPU_DRAM),
         "tensor": over_window(v.GPU_TENSOR),

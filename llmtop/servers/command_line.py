@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from llmtop import procfs
+from llmtop.facts import TargetFact
 from llmtop.model import Engine, Fact, Unknown
 from llmtop.text import clean
 
@@ -91,10 +92,10 @@ def model_facts(engine: Engine, argv: Sequence[str], pid: int, proc: Path = proc
         config, "quantization_config", "quant_method"
     )
     cache = flag(argv, "--kv-cache-dtype", "--cache-type-k", "-ctk")
-    given = {"quantization": quantization, "kv_cache_dtype": cache}
+    given = {TargetFact.QUANTIZATION: quantization, TargetFact.KV_CACHE_DTYPE: cache}
     more = {key: clean(value) for key, value in given.items() if value}
     if alias is not None and alias != name:
-        more["model_path"] = clean(name)
+        more[TargetFact.MODEL_PATH] = clean(name)
     return ModelFacts(
         clean(alias or name),
         _dtype(engine, argv, name, config, quantization),
@@ -174,7 +175,7 @@ def _weights(folder: Path | None, model: str, pid: int, proc: Path) -> dict[str,
     else:
         sizes = (sum(_bytes(file) for file in _files(folder, pattern)) for pattern in _WEIGHT_FILES)
         total = next((size for size in sizes if size), 0)
-    return {"weights_bytes": total} if total else {}
+    return {TargetFact.WEIGHTS_BYTES: total} if total else {}
 
 
 def _files(folder: Path | None, pattern: str) -> list[Path]:

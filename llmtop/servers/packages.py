@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from llmtop import procfs
+from llmtop.facts import TargetFact
 from llmtop.model import Engine, Fact
 from llmtop.text import clean
 
@@ -19,7 +20,7 @@ def installed(engine: Engine, pid: int, proc: Path = procfs.PROC) -> dict[str, F
     if not engine.package or state is None:
         return {}
     version = _version(engine.package, pid, state.start_ticks, proc)
-    return {"version": version} if version else {}
+    return {TargetFact.VERSION: version} if version else {}
 
 
 @lru_cache(maxsize=64)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from llmtop import procfs, whats
 from llmtop.errors import SeveralServersError, TargetError
+from llmtop.facts import TargetFact
 from llmtop.model import PLAIN_PROCESS, Engine, Missing, Target, TargetProcess, Unknown
 from llmtop.servers import command_line, listening, told
 from llmtop.servers.packages import installed
@@ -250,7 +251,7 @@ def _server(pid: int, root: int, engine: Engine, family: procfs.ProcessTree, pro
         dtype=facts.dtype,
         gpus=gpus,
         facts={
-            "command": _shown(argv),
+            TargetFact.COMMAND: _shown(argv),
             **installed(engine, root, proc),
             **facts.more,
             **told.told(engine, argv, config, root, facts, proc),
@@ -279,7 +280,7 @@ def _plain_process(pid: int, family: procfs.ProcessTree, proc: Path) -> Target:
         model=why,
         dtype=why,
         gpus=gpus,
-        facts={"command": title},
+        facts={TargetFact.COMMAND: title},
         missing=(Missing(whats.TARGET_URLS, why), *gpus_unread),
     )
 

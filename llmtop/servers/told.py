@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from llmtop import procfs, settings
+from llmtop.facts import TargetFact
 from llmtop.model import Engine, Fact, Feature
 from llmtop.servers import command_line
 from llmtop.servers.command_line import ModelFacts
@@ -51,7 +52,7 @@ def _is_title(argv: Sequence[str], pid: int, proc: Path) -> bool:
 
 def _stored(model: ModelFacts) -> tuple[str, str]:
     """How a model's files say that its weights are stored; empty where they do not."""
-    quantization = model.more.get("quantization")
+    quantization = model.more.get(TargetFact.QUANTIZATION)
     if isinstance(quantization, str):
         return quantization, "the model's config.json"
     return (settings.OFF, "the model's config.json") if model.config else ("", "")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import whats
 from llmtop.errors import FileError
+from llmtop.facts import OriginFact
 from llmtop.model import Issue, KernelTable, Missing, Origin, Severity, Trace, Unknown, UnknownKind
 from llmtop.parsers.ncu_rep import ncu_rep_pb2 as pb
 from llmtop.parsers.ncu_rep.codes import ReportCodes
@@ -232,7 +233,7 @@ def _facts(contents: _Contents, versions: Mapping[str, str]) -> dict[str, Fact]:
     target = session.target if session.HasField("target") else session.host
     processes = ", ".join(f"{name} ({pid})" for pid, name in contents.processes.items() if name)
     facts: dict[str, Fact] = {
-        "command": redact(text(session.command_line)),
+        OriginFact.COMMAND: redact(text(session.command_line)),
         "processes": redact(processes),
         "captured": _moment(session.created_s),
         "host": text(target.name),

@@ -24,6 +24,7 @@ from llmtop.analysis.kernels.table import (
     stall_bars,
     stall_tree,
 )
+from llmtop.analysis.tables import SORTED_AT_ONCE
 from llmtop.model import Missing, Origin, Trace, Unknown, Value, What
 from llmtop.parsers.registry import load
 from llmtop.text import base_name
@@ -214,6 +215,23 @@ def test_a_table_decodes_only_what_is_seen() -> None:
     assert decoded(trace) == [3]
     table.sorted_by("occupancy", descending=True)
     assert sorted(decoded(trace)) == list(range(50))
+
+
+def test_a_frame_has_time_to_sort_by_columns_without_counters() -> None:
+    trace = report(*(Launch("k", 1000 - i, FULL) for i in range(3)))
+    for grouping in Grouping:
+        table = kernel_table(trace, grouping)
+        for column in (one.key for one in table.columns if table.sorts_at_once(one.key)):
+            table.sorted_by(column, descending=True)
+            assert decoded(trace) == [], column
+    table = kernel_table(trace)
+    assert [table.sorts_at_once(column) for column in ("duration", "grid", "occupancy", "range")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not replace(table, rows=[*table.rows] * SORTED_AT_ONCE).sorts_at_once("duration")
 
 
 def test_sorting_puts_unknown_values_last_either_way() -> None:

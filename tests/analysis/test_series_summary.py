@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from llmtop import ids
 from llmtop.analysis.pages import series as series_page
 from llmtop.analysis.pages.series import SeriesTable, series_table
 from llmtop.analysis.series.summary import SeriesRow, series_row, why_no_series
+from llmtop.analysis.tables import SORTED_AT_ONCE
 from llmtop.model import NS_PER_S, Metric, Origin, Series, Trace, TrackId, Unknown
 
 GPU = ids.gpu(0)
@@ -88,6 +91,14 @@ def test_on_a_narrow_screen_who_read_it_goes_first_and_the_newest_value_stays() 
 def test_columns_that_are_fitted_are_no_wider_than_what_stands_in_them() -> None:
     widths = {one.key: one.width for one in table_of(series(GPU, POWER, 1.0)).fitted().columns}
     assert (widths["last"], widths["source"]) == (len("1.00 W"), len("source "))
+
+
+def test_a_frame_has_time_to_sort_by_what_is_known() -> None:
+    table = table_of(series(GPU, POWER, 1.0))
+    assert [table.sorts_at_once(one.key) for one in table.columns] == [True, True, *[False] * 4, True]
+    assert all(table.fitted().sorts_at_once(one.key) for one in table.columns)
+    many = replace(table, keys=table.keys * (SORTED_AT_ONCE + 1))
+    assert not many.sorts_at_once("source")
 
 
 def test_numbers_of_fitted_rows_are_not_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 from llmtop import ids, procfs, whats
 from llmtop import vocabulary as v
 from llmtop.collectors import children, pyspy
-from llmtop.collectors.pyspy import OWNER, PySpyCollector
+from llmtop.collectors.pyspy import OWNED, PySpyCollector
 from llmtop.collectors.pyspy_dump import Dump, PythonThread, find_program
 from llmtop.model import NS_PER_S, Target, TargetProcess, Trace, Unknown, What
 from llmtop.remedies import install
@@ -138,7 +138,7 @@ def test_stacks_count_how_often_they_were_seen_in_the_window(clock: Clock) -> No
 def test_owners_of_the_gil_are_counted_by_thread(clock: Clock) -> None:
     made = collector(clock, Looks(RUNNING, WAITING))
     first, second = after(clock, made, 1), after(clock, made, 1)
-    samples, owner = v.THREAD_GIL_SAMPLES.name, OWNER.name
+    samples, owner = v.THREAD_GIL_SAMPLES.name, OWNED.name
     for trace, looks in ((first, 1), (second, 2)):
         values = [
             (reading.track.rpartition("/")[2], reading.metric.name, reading.value)
@@ -146,7 +146,7 @@ def test_owners_of_the_gil_are_counted_by_thread(clock: Clock) -> None:
             if reading.value
         ]
         assert values == [("11", samples, looks), ("11", owner, looks), ("12", samples, looks)]
-    assert {reading.value for reading in first.readings if reading.metric is OWNER and "/12" in reading.track} == {0}
+    assert {reading.value for reading in first.readings if reading.metric is OWNED and "/12" in reading.track} == {0}
 
 
 def test_looks_are_paid_for_before_the_next_and_processes_take_turns(clock: Clock, child: int) -> None:

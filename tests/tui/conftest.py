@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from llmtop.model import Origin, Trace
+from llmtop.model import RECORDING, Origin, Trace
 from llmtop.parsers.registry import load
 from llmtop.tui.app import LlmtopApp
 from tests.analysis.test_memory import stepped
@@ -57,6 +57,6 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trace, ...]:
     """Files that have something for all views between them."""
     numbers = replace(probed(live_trace(Scene(), 20)), origin=Origin("made-up"), stacks=())
-    machine = replace(live_trace(Scene(gpus=2), 20), origin=Origin("recording"))
+    machine = replace(live_trace(Scene(gpus=2), 20), origin=Origin(RECORDING))
     allocating = stepped(tmp_path_factory.mktemp("capture"), [1 << 18] * 9)
     return load(LADDER), load(TIMELINE), load(FOLDED), numbers, machine, allocating

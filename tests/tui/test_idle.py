@@ -45,7 +45,7 @@ def details_of(trace: Trace, column: str, cell: str) -> list[str]:
     rows = pane.rows(view, trace)
     at = [one.key for one in rows.columns].index(column)
     key: Any = next(key for key, row in zip(rows.keys, rows.rows, strict=True) if row[at] == cell)
-    return [text for text, _ in pane.details(view, key, 80, Look())]
+    return [text for text, _ in pane.details(view, trace, key, 80, Look())]
 
 
 def test_several_gpus_have_a_sum_before_them(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ async def test_details_take_what_they_need_and_the_table_has_the_rest_whichever_
             assert isinstance(pane, ListPane)
             rows, look = pane.table.source, look_of(pane)
             assert rows is not None
-            said = [pane.details(pane.of.view(trace), rows.key(i), 76, look) for i in range(len(rows))]
+            said = [pane.details(pane.of.view(trace), trace, rows.key(i), 76, look) for i in range(len(rows))]
             needed = max(len(paragraphs_of(one, 78, look)) for one in said)
             heights = set()
             for _ in range(len(rows)):

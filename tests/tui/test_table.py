@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from textual import events
@@ -10,8 +13,11 @@ from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Unknown
 from llmtop.tui.app import LlmtopApp
+from llmtop.tui.aside import ANALYSIS_THREAD
 from llmtop.tui.panes.table import TablePane
+from llmtop.tui.render.table import Sort
 from tests.tui.terminal_in_memory import TerminalInMemory, on_terminal
+from tests.tui.test_explore import settle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -145,6 +151,99 @@ async def test_sorting_by_keys_puts_unknown_rows_last_and_goes_to_the_top() -> N
         assert row_of_cursor(app) == 0
         await pilot.press("end")
         assert row_of_cursor(app) in {1, 3, 5, 7, 9}
+
+
+@dataclass(frozen=True, slots=True)
+class SlowTable(RowTable):
+    """Much must be worked out to sort it: that ends when a test says so."""
+
+    go_on: threading.Event = field(default_factory=threading.Event)
+
+    def sorts_at_once(self, column: str) -> bool:
+        return False
+
+    def sorted_by(self, column: str, *, descending: bool) -> RowTable:
+        if not self.go_on.wait(60):
+            raise TimeoutError
+        return super(SlowTable, self).sorted_by(column, descending=descending)
+
+
+def slow(rows: RowTable) -> SlowTable:
+    return SlowTable(rows.columns, rows.rows, rows.keys)
+
+
+async def test_keys_are_answered_while_rows_are_being_sorted() -> None:
+    app, rows = TableApp(), slow(table(10))
+    async with app.run_test(size=(80, 14)) as pilot:
+        app.pane.show_table(rows)
+        app.pane.table.focus()
+        await pilot.press("less_than_sign", "less_than_sign", "down")
+        await pilot.pause()
+        assert row_of_cursor(app) == 1, "the rows stay until the others are there"
+        assert "sorting  ·  2/10" in app.screen_text()
+        assert "roof▼" not in app.screen_text()
+        rows.go_on.set()
+        await settle(pilot)
+        assert row_of_cursor(app) == 8
+        assert "roof▼" in app.screen_text()
+        assert "sorting" not in app.screen_text()
+
+
+async def test_of_several_orders_the_last_one_is_shown_and_no_other_is_made() -> None:
+    app, rows = TableApp(), slow(table(10))
+    async with app.run_test(size=(80, 14)) as pilot:
+        app.pane.show_table(rows)
+        app.pane.table.focus()
+        await pilot.press("less_than_sign", "less_than_sign", "R", "slash", "3", "enter")
+        rows.go_on.set()
+        await settle(pilot)
+        await settle(pilot)
+        shown = app.pane.table.rows
+        assert shown is not None
+        assert [shown.key(i) for i in range(len(shown))] == [3]
+        assert app.pane.table.sort == Sort("roof", descending=False)
+        assert "sorting" not in app.screen_text()
+
+
+async def test_rows_that_came_while_older_ones_were_sorted_are_sorted_next() -> None:
+    app, old, new = TableApp(), slow(table(10)), slow(table(10, first=20))
+    async with app.run_test(size=(80, 14)) as pilot:
+        app.pane.show_table(old)
+        app.pane.table.focus()
+        await pilot.pause()
+        app.pane.table.sort_by("roof")
+        app.pane.show_table(new)
+        threads = [thread for thread in threading.enumerate() if thread.name == ANALYSIS_THREAD]
+        old.go_on.set()
+        for thread in threads:
+            await asyncio.to_thread(thread.join, 60)
+        await pilot.pause()
+        assert row_of_cursor(app) == 8, "rows that are sorted by now, until newer ones are"
+        new.go_on.set()
+        await settle(pilot)
+        assert row_of_cursor(app) == 28
+        app.pane.table.forget_orders()
+        app.pane.show_table(table(3))
+        assert row_of_cursor(app) == 0
+
+
+async def test_an_order_that_cannot_be_made_says_so_and_the_next_one_is_shown(faults: list[str]) -> None:
+    class Broken(SlowTable):
+        def sorted_by(self, column: str, *, descending: bool) -> RowTable:
+            raise ValueError("no such cell")
+
+    app, rows = TableApp(), table(10)
+    async with app.run_test(size=(80, 14)) as pilot:
+        app.pane.show_table(Broken(rows.columns, rows.rows, rows.keys))
+        app.pane.table.focus()
+        await pilot.press("less_than_sign")
+        await settle(pilot)
+        assert "this pane failed: ValueError: no such cell" in " ".join(app.screen_text().split())
+        app.pane.show_table(rows)
+        await pilot.pause()
+        assert "kernel<1>" in app.screen_text()
+    assert len(faults) == 1
+    faults.clear()
 
 
 async def test_a_click_on_a_title_sorts_and_a_double_click_on_a_row_chooses() -> None:

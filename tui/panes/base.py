@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, ClassVar, Generic
+from typing import TYPE_CHECKING, ClassVar, Final, Generic
 
 from rich.style import Style
+from textual.binding import Binding
 from textual.color import Color
 from textual.content import Content
 from textual.geometry import Region
@@ -31,6 +32,15 @@ if TYPE_CHECKING:
     from llmtop.analysis.views import TableView
     from llmtop.model import Trace, TrackKind
 
+ROW_KEYS: Final = (
+    Binding("up,k", "move(-1)", "move", show=False, tooltip="Move the cursor"),
+    Binding("down,j", "move(1)", "move", show=False, tooltip="Move the cursor"),
+    Binding("pageup", "page(-1)", "page", show=False, tooltip="A page up or down"),
+    Binding("pagedown", "page(1)", "page", show=False, tooltip="A page up or down"),
+    Binding("home,g", "edge(-1)", "first", show=False, tooltip="First or last row"),
+    Binding("end,G", "edge(1)", "last", show=False, tooltip="First or last row"),
+)
+"""Of whatever has rows or lines and moves by them."""
 CALM_NS = NS_PER_S * 9 // 10
 """For panes that are drawn once a second at most; a tenth less, because frames jitter."""
 SLOW_NS = NS_PER_S * 18 // 10
@@ -317,7 +327,7 @@ class Pane(DiffedWidget, View[V], Generic[V], can_focus=True):
             self._lose_view(error)
 
     def on_analysed(self, message: Analysed) -> None:
-        if message.trace is not self._trace:
+        if message.of is not self._trace:
             return
         if isinstance(message.result, Exception):
             self._lose_view(message.result)

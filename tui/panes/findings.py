@@ -66,7 +66,7 @@ class FindingsPane(ListPane[Findings]):
             return longest_gaps(trace).about(finding.idle) or _NO_PLACE
         return finding.place or _NO_PLACE
 
-    def details(self, view: Findings, key: int, width: int, look: Look) -> Paragraphs:
+    def details(self, view: Findings, trace: Trace, key: int, width: int, look: Look) -> Paragraphs:
         return finding_text(*view[key])
 
 

@@ -78,24 +78,24 @@ class IdlePane(ListPane[IdleView]):
                 rows[gpu.title, row.cause, row.name] = gpu.title, row.title, row.name, *times
         return table_of(_OF_ONE_GPU if len(view.gpus) == 1 else _COLUMNS, rows)
 
-    def details(self, view: IdleView, key: tuple[str, str, str], width: int, look: Look) -> Paragraphs:
+    def details(self, view: IdleView, trace: Trace, key: tuple[str, str, str], width: int, look: Look) -> Paragraphs:
         title, cause, name = key
         gpu = next(one for one in _gpus(view) if one.title == title)
         if (cause, name) == _BUSY:
             return (_summary(gpu), "title"), (_AT_WORK, "text"), (picture(gpu, f" {look.glyphs.spark}"), DRAWN)
         row = next(one for one in gpu.rows if (one.cause, one.name) == (cause, name))
         reason = next((str(missing.why) for missing in view.unknown if missing.what == name), "")
-        return tuple(_details(row, reason, self._began_ns(view, key)))
+        return tuple(_details(row, reason, self._began_ns(view, trace, key)))
 
     def when(self, view: IdleView, trace: Trace, key: tuple[str, str, str]) -> Stretch | Unknown:
         title, cause, name = key
         gpus = [gpu for gpu in work_by_gpu(trace) if title in (gpu_title(gpu), _gpus(view)[0].title)]
         return longest_gaps(trace).of(gpus, [(cause, name)]) or _NO_GAP
 
-    def _began_ns(self, view: IdleView, key: tuple[str, str, str]) -> int | None:
+    def _began_ns(self, view: IdleView, trace: Trace, key: tuple[str, str, str]) -> int | None:
         """When the gap with most of a row's time began, counted from the begin of the capture."""
-        gap = None if self._trace is None else self.when(view, self._trace, key)
-        return gap.start_ns - self._trace.start_ns if self._trace is not None and isinstance(gap, Stretch) else None
+        gap = self.when(view, trace, key)
+        return gap.start_ns - trace.start_ns if isinstance(gap, Stretch) else None
 
 
 def _gpus(view: IdleView) -> tuple[IdleOfGpu, ...]:

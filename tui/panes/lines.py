@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Generic
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.base import ROW_KEYS, Pane
 from llmtop.tui.panes.view import RECORDED, V
 from llmtop.tui.render.lines import line, prose
 from llmtop.tui.render.search import FoundPart, marked, places_of
@@ -36,12 +36,7 @@ class PagedPane(Pane[V], Generic[V]):
     context = RECORDED
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "move", show=False, tooltip="Move the cursor"),
-        Binding("down,j", "move(1)", "move", show=False, tooltip="Move the cursor"),
-        Binding("pageup", "page(-1)", "page", show=False, tooltip="A page up or down"),
-        Binding("pagedown", "page(1)", "page", show=False, tooltip="A page up or down"),
-        Binding("home,g", "edge(-1)", "first", show=False, tooltip="First or last row"),
-        Binding("end,G", "edge(1)", "last", show=False, tooltip="First or last row"),
+        *ROW_KEYS,
     ]
 
     def __init__(self, *, id: str | None = None) -> None:

@@ -40,11 +40,10 @@ class MemoryPane(ListPane[tuple[MemoryRow, ...]]):
     def rows(self, view: tuple[MemoryRow, ...], trace: Trace) -> RowTable:
         return memory_table(view)
 
-    def details(self, view: tuple[MemoryRow, ...], key: int, width: int, look: Look) -> Paragraphs:
-        row, trace = view[key], self._trace
-        if row.owner is not None or trace is None:
-            name = row.pool.name if row.owner is None else row.owner.name
-            return (name, "title"), *((line, "text") for line in owner_lines(row))
+    def details(self, view: tuple[MemoryRow, ...], trace: Trace, key: int, width: int, look: Look) -> Paragraphs:
+        row = view[key]
+        if row.owner is not None:
+            return (row.owner.name, "title"), *((line, "text") for line in owner_lines(row))
         return tuple(_of_pool(row, trace, max(8, width), look))
 
 

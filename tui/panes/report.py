@@ -79,6 +79,8 @@ class ListPane(TablePane, View[V], Generic[V]):
         self._trace: Trace | None = None
         self._view: Any = ANALYSING
         self._took_ns = 0
+        self._shared_by = 0
+        """Rows that the details were given their room beside."""
 
     def compose(self) -> ComposeResult:
         yield from super().compose()
@@ -87,7 +89,8 @@ class ListPane(TablePane, View[V], Generic[V]):
     def open(self, view: View[Any]) -> Self:
         """Have the rows of another view from the next trace on, as they come."""
         if view is not self.of:
-            self.of, self._trace, self._took_ns, self.table.sort = view, None, 0, None
+            self.of, self._trace, self._took_ns = view, None, 0
+            self.table.forget_orders()
             self.number, self.title = view.number, view.title
             self.drop_filter()
         return self
@@ -138,7 +141,7 @@ class ListPane(TablePane, View[V], Generic[V]):
 
     def _is_new_enough(self, trace: Trace) -> bool:
         """Whether what is shown may stay for this frame."""
-        pace_ns = max(self.least_ns, _RARELY * self._took_ns)
+        pace_ns = max(self.least_ns, _RARELY * (self._took_ns + self.table.took_ns))
         return self._trace is not None and 0 < trace.end_ns - self._trace.end_ns < pace_ns
 
     def _made_of(self, trace: Trace) -> tuple[Any, TableView | Unknown]:
@@ -172,6 +175,7 @@ class ListPane(TablePane, View[V], Generic[V]):
         The same for every row, as the table must not move with its cursor.
         """
         source, width = self.table.source, self.size.width - _BORDER
+        self._shared_by = self.table.total
         if self.has_class("-open") or source is None or not len(source) or width < 1:
             self._give_details(None)
             return
@@ -196,9 +200,13 @@ class ListPane(TablePane, View[V], Generic[V]):
 
     def _said(self, key: object) -> Paragraphs:
         """What is said of a row."""
-        return self.of.details(self._view, key, self.size.width - 2 * _BORDER, look_of(self))
+        if self._trace is None:
+            return ()
+        return self.of.details(self._view, self._trace, key, self.size.width - 2 * _BORDER, look_of(self))
 
     def on_virtual_table_moved(self, event: VirtualTable.Moved) -> None:
+        if event.table.total != self._shared_by:  # their order took a while
+            self._share_room()
         rows = event.table.rows
         is_empty = rows is None or not len(rows)
         if rows is not None and len(rows):

@@ -101,7 +101,7 @@ class SectionsPane(ListPane["tuple[SectionRow, ...]"]):
     def opened(self, view: tuple[SectionRow, ...], trace: Trace, key: int) -> KernelWanted:
         return KernelWanted(view[key].launch)
 
-    def details(self, view: tuple[SectionRow, ...], key: int, width: int, look: Look) -> Paragraphs:
+    def details(self, view: tuple[SectionRow, ...], trace: Trace, key: int, width: int, look: Look) -> Paragraphs:
         row = view[key]
         paragraphs = [(f"{row.section}  {row.kernel}  (launch {row.launch})", "title"), (row.message, "text")]
         if row.rule is not None:

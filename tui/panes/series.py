@@ -38,7 +38,9 @@ class SeriesPane(ListPane[SeriesTable]):
     def rows(self, view: SeriesTable, trace: Trace) -> SeriesTable:
         return view.fitted() if self.context.is_still else view
 
-    def details(self, view: SeriesTable, key: SeriesKey, width: int, look: Look) -> Paragraphs:
+    def details(self, view: SeriesTable, trace: Trace, key: SeriesKey, width: int, look: Look) -> Paragraphs:
+        if key not in view.trace.series:  # it has ended, and the rows are those of before
+            return ()
         row = view.row(key)
         drawn = spark([value for _, value in row.values], max(8, width), look)
         return (

@@ -11,6 +11,7 @@ from llmtop import ids
 from llmtop.analysis.series.readings import NO_TARGET
 from llmtop.analysis.server.history import WINDOW_NS, server_history
 from llmtop.analysis.server.view import ServerView, server_view
+from llmtop.facts import ServerFact
 from llmtop.model import NS_PER_S, TrackKind, Unknown
 from llmtop.text import clean
 from llmtop.tui.panes.base import CALM_NS, Pane
@@ -66,7 +67,7 @@ class ServerPane(Pane[ServerView]):
 def _endpoint(view: ServerView) -> str:
     """Where the numbers are from, in short: "vLLM /metrics :8000"."""
     port = f":{ids.port(view.track)}"
-    name, path = view.title.removesuffix(port).rstrip(), urlsplit(str(view.facts.get("url", ""))).path
+    name, path = view.title.removesuffix(port).rstrip(), urlsplit(str(view.facts.get(ServerFact.URL, ""))).path
     return clean(" ".join(part for part in (name, path, port) if part))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual.binding import Binding, BindingType
@@ -10,9 +10,9 @@ from textual.binding import Binding, BindingType
 from llmtop.analysis.timeline.listed import Listed, ListedRow, has_listed, listed
 from llmtop.analysis.timeline.listed_table import TITLES as TABLE_TITLES
 from llmtop.analysis.timeline.listed_table import listed_lines, listed_table, spread_text
-from llmtop.analysis.timeline.span_rows import TITLES, SpanRow, span_cells, span_rows
+from llmtop.analysis.timeline.span_rows import COLLECTIVE, TITLES, SpanRow, span_cells, span_rows
 from llmtop.analysis.views import Column
-from llmtop.model import Trace, Unknown
+from llmtop.model import SpanKind, Trace, Unknown
 from llmtop.tui.panes.report import ListPane, table_of
 from llmtop.units import binary_bytes, count, duration, percent, si
 
@@ -21,26 +21,32 @@ if TYPE_CHECKING:
     from llmtop.tui.panes.view import Paragraphs
     from llmtop.tui.render.look import Look
 
-_MEANINGS = {
-    "nvtx": "a range that the program itself marks: NVTX, or in PyTorch record_function and the profiler's steps",
-    "mark": "a moment that the program itself marks (NVTX)",
-    "collective": "what a kernel exchanges with other ranks, as PyTorch's profiler or NCCL's NVTX ranges tell it; the "
-    "rate is the algorithm bandwidth",
-    "memcpy": "data moved by the GPU's copy engines or by a kernel of the driver",
-    "memset": "memory filled by the GPU",
-    "graph": "a CUDA graph that was traced as a whole",
-    "operator": "an operator of PyTorch, with those that it calls",
-    "python": "a function of Python, with all that it calls",
-    "launch": "a call that launches kernels; it returns before they run",
-    "call": "another call of the CUDA API: copies, allocations, synchronisation, loading of code",
-    "gpu-range": "a range as it ran on the GPU, from the first to the last work launched in it, idle time included",
-    "region": "a call of another library: MPI, UCX, cuDNN, cuBLAS, OpenACC, OpenMP ...",
-    "sync": "a wait for an event, a stream or a context, as the GPU saw it",
-    "page-fault": "pages of unified memory that were elsewhere when they were used",
-    "allocation": "memory that was held, from getting it to giving it back",
-    "os": "a call of the C library that may block",
-    "off-cpu": "a thread that had no CPU: it waited for one, or for something else",
-    "overhead": "what the profiler itself cost",
+_MEANINGS: Mapping[str, str] = {
+    SpanKind.NVTX: (
+        "a range that the program itself marks: NVTX, or in PyTorch record_function and the profiler's steps"
+    ),
+    SpanKind.MARK: "a moment that the program itself marks (NVTX)",
+    COLLECTIVE: (
+        "what a kernel exchanges with other ranks, as PyTorch's profiler or NCCL's NVTX ranges tell it; the "
+        "rate is the algorithm bandwidth"
+    ),
+    SpanKind.MEMCPY: "data moved by the GPU's copy engines or by a kernel of the driver",
+    SpanKind.MEMSET: "memory filled by the GPU",
+    SpanKind.GRAPH: "a CUDA graph that was traced as a whole",
+    SpanKind.OPERATOR: "an operator of PyTorch, with those that it calls",
+    SpanKind.PYTHON: "a function of Python, with all that it calls",
+    SpanKind.LAUNCH: "a call that launches kernels; it returns before they run",
+    SpanKind.CALL: "another call of the CUDA API: copies, allocations, synchronisation, loading of code",
+    SpanKind.GPU_RANGE: (
+        "a range as it ran on the GPU, from the first to the last work launched in it, idle time included"
+    ),
+    SpanKind.REGION: "a call of another library: MPI, UCX, cuDNN, cuBLAS, OpenACC, OpenMP ...",
+    SpanKind.SYNC: "a wait for an event, a stream or a context, as the GPU saw it",
+    SpanKind.PAGE_FAULT: "pages of unified memory that were elsewhere when they were used",
+    SpanKind.ALLOCATION: "memory that was held, from getting it to giving it back",
+    SpanKind.OS: "a call of the C library that may block",
+    SpanKind.OFF_CPU: "a thread that had no CPU: it waited for one, or for something else",
+    SpanKind.OVERHEAD: "what the profiler itself cost",
 }
 
 _NO_TIMELINE = Unknown("this file has no timeline")
@@ -119,7 +125,7 @@ class SpansPane(ListPane["dict[Hashable, SpanRow] | tuple[ListedRow, ...]"]):
         return table_of(columns, {key: span_cells(row)[: len(columns)] for key, row in view.items()})
 
     def details(
-        self, view: dict[Hashable, SpanRow] | tuple[ListedRow, ...], key: Any, width: int, look: Look
+        self, view: dict[Hashable, SpanRow] | tuple[ListedRow, ...], trace: Trace, key: Any, width: int, look: Look
     ) -> Paragraphs:
         if not isinstance(view, tuple):
             return tuple(_details(view[key]))

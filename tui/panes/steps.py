@@ -84,7 +84,7 @@ class StepsPane(ListPane[Breakdown]):
             return Stretch(part.start_ns, part.start_ns)
         return Stretch(part.start_ns, part.start_ns + part.account.wall_ns)
 
-    def details(self, view: Breakdown, key: int, width: int, look: Look) -> Paragraphs:
+    def details(self, view: Breakdown, trace: Trace, key: int, width: int, look: Look) -> Paragraphs:
         return tuple(_details(view, view.parts[key], key))
 
 

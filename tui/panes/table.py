@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from textual.binding import Binding, BindingType
@@ -15,11 +16,12 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Input
 
-from llmtop.analysis.tables import RowTable
+from llmtop.analysis.tables import SORTED_AT_ONCE, RowTable
 from llmtop.model import Unknown
+from llmtop.tui.aside import Analysed, analyse_on_thread
 from llmtop.tui.contents import Contents
 from llmtop.tui.faults import FaultBorder, fault_text
-from llmtop.tui.panes.base import DiffedWidget, look_of
+from llmtop.tui.panes.base import ROW_KEYS, DiffedWidget, look_of
 from llmtop.tui.render.lines import blank, cut, explain, fill, line, prose
 from llmtop.tui.render.table import Placed, Sort, header, place_columns, row, unknowns
 from llmtop.tui.textual_private import title_of
@@ -55,20 +57,43 @@ Beside: TypeAlias = "Callable[[TableView, Collection[str]], TableView]"
 """The same rows as they read beside the columns of these keys, which are shown: what one says no other repeats."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Order:
+    """Rows, and which of them are shown in what order."""
+
+    source: TableView
+    filter_text: str
+    sort: Sort | None
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether keys can wait for it."""
+        is_small = not self.filter_text or len(self.source) <= SORTED_AT_ONCE
+        return is_small and (self.sort is None or self.source.sorts_at_once(self.sort.column))
+
+    def made(self) -> tuple[TableView, int]:
+        """The rows in their order, and the CPU time that it took, in ns."""
+        begun_ns = time.thread_time_ns()
+        rows = self.source.filtered(self.filter_text) if self.filter_text else self.source
+        if self.sort is not None and any(column.key == self.sort.column for column in rows.columns):
+            rows = rows.sorted_by(self.sort.column, descending=self.sort.descending)
+        return rows, time.thread_time_ns() - begun_ns
+
+    def is_as(self, other: _Order) -> bool:
+        """Whether the same is wanted, of whichever rows."""
+        return (self.filter_text, self.sort) == (other.filter_text, other.sort)
+
+
 class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=False):
     """Shows a `TableView`: only the rows on the screen are ever made.
 
     The cursor stays on its row when new rows come; sorting by hand goes to the top. Space is given up column by column,
-    by their `shrink`; what is left out is in the details of a row.
+    by their `shrink`; what is left out is in the details of a row. An order that much must be worked out for is made
+    on a thread: until it is there, the rows stay as they are and keys are answered.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "move", show=False, tooltip="Move the cursor"),
-        Binding("down,j", "move(1)", "move", show=False, tooltip="Move the cursor"),
-        Binding("pageup", "page(-1)", "page", show=False, tooltip="A page up or down"),
-        Binding("pagedown", "page(1)", "page", show=False, tooltip="A page up or down"),
-        Binding("home,g", "edge(-1)", "first", show=False, tooltip="First or last row"),
-        Binding("end,G", "edge(1)", "last", show=False, tooltip="First or last row"),
+        *ROW_KEYS,
         *SORT_KEYS,
         Binding("enter", "choose", "details", tooltip="Details of the row"),
     ]
@@ -97,8 +122,14 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
         self._beside = beside
         self.cursor = 0
         self.filter_text = ""
+        self.took_ns = 0
+        """CPU time of the last order that a thread has made."""
         self._source: TableView | None = None
         self._rows: TableView | None = None
+        self._shown_sort = sort
+        self._wanted: _Order | None = None
+        """What is to be shown as soon as it is made."""
+        self._under_way: _Order | None = None
         self._why_empty = _NOTHING
         self._placed: tuple[Placed, ...] = ()
         self._made: dict[int, Sequence[Cell]] = {}
@@ -108,8 +139,8 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
 
     def show_table(self, table: TableView, why_empty: Unknown = _NOTHING) -> None:
         """Take new rows, in the sort order and filter that are set; `why_empty` explains a table without any."""
-        self._source, self._why_empty = table, why_empty
-        self._arrange()
+        self._why_empty = why_empty
+        self._arrange(table)
 
     @property
     def rows(self) -> TableView | None:
@@ -131,24 +162,74 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
         """Rows without the filter."""
         return len(self._source) if self._source is not None else 0
 
+    @property
+    def is_sorting(self) -> bool:
+        """Whether another order is being made than that of the rows that are shown."""
+        return self._wanted is not None and self._wanted.sort != self._shown_sort
+
     def filter(self, text: str) -> None:
         """Show only rows that contain a text."""
         self.filter_text = text
-        self._arrange()
+        self._arrange(self._newest)
 
-    def _arrange(self) -> None:
+    @property
+    def _newest(self) -> TableView | None:
+        """All rows, also where their order is still being made."""
+        return self._source if self._wanted is None else self._wanted.source
+
+    def _arrange(self, source: TableView | None) -> None:
         """Sort and filter again, and keep the cursor on its row."""
-        self._failure = ""
-        if self._source is not None:
-            with self.border():
-                self._order(self._source)
+        self._failure, self._wanted = "", None
+        if source is None:
+            return
+        with self.border():
+            order = _Order(source, self.filter_text, self.sort)
+            if order.is_quick:
+                self._take(order, order.made()[0])
+                return
+            self._wanted = order
+            if self._source is None:  # of what is to be said of the rows none waits for their order
+                self._take(_Order(source, "", None), source)
+            if self._under_way is None:
+                self._make_aside(order)
+            self.post_message(self.Moved(self))
 
-    def _order(self, source: TableView) -> None:
-        key = self._rows.key(self.cursor) if self._rows is not None and self.cursor < len(self._rows) else None
-        rows = source.filtered(self.filter_text) if self.filter_text else source
-        if self.sort is not None and any(column.key == self.sort.column for column in rows.columns):
-            rows = rows.sorted_by(self.sort.column, descending=self.sort.descending)
-        self._rows, self._made = rows, {}
+    def _make_aside(self, order: _Order) -> None:
+        self._under_way = order
+        analyse_on_thread(self, order, _Order.made)
+
+    def on_analysed(self, message: Analysed) -> None:
+        """Take the rows in their order, unless another one is wanted by now; then go on with what came meanwhile."""
+        order, wanted = self._under_way, self._wanted
+        if order is None or message.of is not order:
+            return
+        self._under_way = None
+        if wanted is None:
+            return
+        if wanted is order:
+            self._wanted = None
+        else:
+            self._make_aside(wanted)
+        if not order.is_as(wanted):
+            return
+        if isinstance(message.result, Exception):
+            self.fail(message.result)
+            return
+        with self.border():
+            rows, self.took_ns = message.result
+            self._take(order, rows)
+
+    def forget_orders(self) -> None:
+        """Rows of another kind come next: what is being made of these is not to be shown."""
+        self.sort = self._wanted = self._under_way = None
+        self.took_ns = 0
+
+    def _take(self, order: _Order, rows: TableView) -> None:
+        """Show rows, the cursor on the one that it was on; where they were sorted anew, on the first."""
+        is_anew, self._shown_sort = order.sort != self._shown_sort, order.sort
+        has_cursor = self._rows is not None and self.cursor < len(self._rows) and not is_anew
+        key = self._rows.key(self.cursor) if self._rows is not None and has_cursor else None
+        self._source, self._rows, self._made, self._failure = order.source, rows, {}, ""
         found = (i for i in range(len(rows)) if rows.key(i) == key) if key is not None else iter(())
         self._resize_rows()
         self.move_to(next(found, 0))
@@ -216,8 +297,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
 
     def _sort_anew(self, sort: Sort) -> None:
         self.sort = sort
-        self._arrange()
-        self.move_to(0)
+        self._arrange(self._newest)
 
     def on_click(self, event: events.Click) -> None:
         offset = event.get_content_offset(self)
@@ -283,7 +363,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
         coming = [look.glyphs.ellipsis] + [None] * (len(rows.columns) - 1)
         cells = ((i, self._made.get(i, coming)) for i in shown)
         body = [row(self._placed, made, width, look, is_cursor=i == self.cursor) for i, made in cells]
-        return fill([header(self._placed, self.sort, width, look), *body], width, height, look)
+        return fill([header(self._placed, self._shown_sort, width, look), *body], width, height, look)
 
     def _place(self, rows: TableView, width: int) -> TableView:
         """Choose the columns that fit; the rows as they read beside these."""
@@ -470,5 +550,6 @@ class TablePane(Vertical, FaultBorder):
         why = unknowns(rows.cells(self.table.cursor), rows.columns, look)
         said = self._describe(rows, self.table.cursor) if self._describe else ""
         count = f"{self.table.cursor + 1}/{len(rows)}" + ("" if len(rows) == self.table.total else " filtered")
-        parts = [part for part in (count, why if why and not said else said, why if said else "") if part]
+        sorting = "sorting" if self.table.is_sorting else ""
+        parts = [part for part in (sorting, count, why if why and not said else said, why if said else "") if part]
         self._status.say(f"  {look.glyphs.separator}  ".join(parts))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from textual.binding import Binding, BindingType
 
 from llmtop.analysis.series.readings import as_of
-from llmtop.model import NS_PER_S
+from llmtop.model import LIVE, NS_PER_S
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.view import MomentWanted, WindowWanted
 from llmtop.tui.render.look import Look
@@ -138,6 +138,6 @@ class TimeAxisPane(Pane[V]):
 
 def _clock(trace: Trace, t_ns: int) -> str:
     """The time of day of a live moment: its clock counts from the start of this machine."""
-    if trace.origin.kind != "live":
+    if trace.origin.kind != LIVE.kind:
         return ""
     return time.strftime(" %H:%M:%S", time.localtime((t_ns + time.time_ns() - time.monotonic_ns()) / NS_PER_S))

@@ -262,7 +262,7 @@ class View(FaultBorder, Generic[V]):
         view = self.view(trace)
         return view if isinstance(view, Unknown) else self.rows(view, trace)
 
-    def details(self, view: V, key: Any, width: int, look: Look) -> Paragraphs:
+    def details(self, view: V, trace: Trace, key: Any, width: int, look: Look) -> Paragraphs:
         """What is said of a row below all of them, by the row's key; nothing where its cells are all there is."""
         return ()
 

@@ -13,7 +13,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from llmtop.analysis.timeline.causes import TITLES
-from llmtop.analysis.timeline.work import GPU_WORK
+from llmtop.model import GPU_WORK, SpanKind
 from llmtop.tui.render.lines import Part, cut, fill, line, pad, spelled, width_of
 from llmtop.tui.render.ruler import ruler_line
 from llmtop.tui.render.timeline_words import cause_role, colour_of, fill_of, fitted, label_of
@@ -37,7 +37,7 @@ _TALL = 30
 """Lines from which on the legend has two."""
 _GROUPS = _GPU, _THREADS, _IDLE = "GPU", "threads", "idle"
 """What colours are of: the same one means something else in each."""
-_ON_GPUS = frozenset((*GPU_WORK, "sync", "page-fault", "allocation"))
+_ON_GPUS = frozenset((*GPU_WORK, SpanKind.SYNC, SpanKind.PAGE_FAULT, SpanKind.ALLOCATION))
 _TITLES = 2
 """Of one colour, that a legend has room for."""
 

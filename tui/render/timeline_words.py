@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.analysis.kernels.names import kernel_label
 from llmtop.analysis.timeline.causes import PALETTE, TITLES, Cause, cause_of_call, cause_of_os_call
 from llmtop.analysis.timeline.rows import kind_of, kind_title
+from llmtop.model import SpanKind
 from llmtop.tui.render.lines import width_of
 from llmtop.tui.render.look import STALLS, Look
 
@@ -28,24 +30,24 @@ _FAMILIES = {
     KernelFamily.OTHER: ("stall8", "other kernel"),
 }
 """Matrix products of all shapes share a colour, and so does what reads, changes a little and writes back."""
-_KINDS = {
-    "memcpy": _COPY,
-    "memset": _COPY,
-    "graph": ("series6", "CUDA graph"),
-    "nvtx": ("band", "NVTX"),
-    "mark": ("band", "NVTX"),
-    "gpu-range": ("band", "NVTX"),
-    "page-fault": ("stall1", "page fault"),
-    "operator": ("series2", "operator"),
-    "python": ("accent", "Python"),
-    "sample": ("trail", "CPU sample"),
+_KINDS: Mapping[str, tuple[str, str]] = {
+    SpanKind.MEMCPY: _COPY,
+    SpanKind.MEMSET: _COPY,
+    SpanKind.GRAPH: ("series6", "CUDA graph"),
+    SpanKind.NVTX: ("band", "NVTX"),
+    SpanKind.MARK: ("band", "NVTX"),
+    SpanKind.GPU_RANGE: ("band", "NVTX"),
+    SpanKind.PAGE_FAULT: ("stall1", "page fault"),
+    SpanKind.OPERATOR: ("series2", "operator"),
+    SpanKind.PYTHON: ("accent", "Python"),
+    SpanKind.SAMPLE: ("trail", "CPU sample"),
 }
-_CAUSES = {
-    "launch": Cause.LAUNCH,
-    "off-cpu": Cause.DESCHEDULED,
-    "overhead": Cause.PROFILER,
-    "sync": Cause.SYNC,
-    "allocation": Cause.ALLOCATION,
+_CAUSES: Mapping[str, Cause] = {
+    SpanKind.LAUNCH: Cause.LAUNCH,
+    SpanKind.OFF_CPU: Cause.DESCHEDULED,
+    SpanKind.OVERHEAD: Cause.PROFILER,
+    SpanKind.SYNC: Cause.SYNC,
+    SpanKind.ALLOCATION: Cause.ALLOCATION,
 }
 _LETTERS = {
     "communication": "X",
@@ -81,7 +83,7 @@ def colour_of(kind: str, name: str) -> tuple[str, str]:
     >>> colour_of("kernel", "nvjet_tst_128x64_64x6_1x2_h_bz_coopA_TNN"), colour_of("call", "cudaStreamSynchronize")
     (('stall6', 'GEMM'), ('stall1', 'synchronisation'))
     """
-    if kind == "kernel":
+    if kind == SpanKind.KERNEL:
         return _FAMILIES[kernel_kind(name).family]
     kind = kind_of(kind)
     if kind in _KINDS:
@@ -110,9 +112,9 @@ def cause_role(cause: Cause) -> str:
 def _cause(kind: str, name: str) -> Cause | None:
     """What a thread does in such a span, as the account of idle time has it; None of kinds that it does not know."""
     match kind:
-        case "call" | "brief-call":
+        case SpanKind.CALL | SpanKind.BRIEF_CALL:
             return cause_of_call(name)
-        case "os":
+        case SpanKind.OS:
             return cause_of_os_call(name)
     return _CAUSES.get(kind)
 
@@ -124,7 +126,7 @@ def label_of(kind: str, name: str) -> str:
     >>> label_of("kernel", "void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>(int)")
     'elementwise add fp32 vec4'
     """
-    if kind == "kernel":
+    if kind == SpanKind.KERNEL:
         return kernel_label(name)
     return name or kind_title(kind)
 

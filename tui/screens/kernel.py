@@ -210,7 +210,7 @@ class KernelScreen(Dialog):
         view = message.result
         if isinstance(view, Exception):
             self.fail(view)
-        elif message.trace is self._trace and view.launch == self._launch:
+        elif message.of is self._trace and view.launch == self._launch:
             self._elsewhere = view.elsewhere
             self._take(view, view.roofline)
             self.refresh_bindings()

@@ -11,6 +11,7 @@ from llmtop.collectors.tracing.helper.functions import (
     DUPLICATES,
     IN_THE_DRIVER,
     KINDS,
+    LAUNCH,
     LAUNCHES,
     NUMBERS,
     SYNCHRONISING,
@@ -20,7 +21,6 @@ from llmtop.collectors.tracing.helper.functions import (
 )
 from llmtop.collectors.tracing.helper.libraries import Covered, LibraryFile, LibraryFiles, coverage, mapped_libraries
 
-_LAUNCH = "launch"
 _UNSAFE = "its path has characters that bpftrace cannot be told: bcc can look at it"
 _NO_LAUNCHES = "bpftrace cannot count launches for a moment only, and to count all of them could cost too much: bcc can"
 REST_S, LONGEST_REST_S = 60.0, 960.0
@@ -90,7 +90,7 @@ class Libraries:
         return symbol in self._rests or symbol in self._duplicates or self._is_avoided(symbol)
 
     def _is_avoided(self, symbol: str) -> bool:
-        return self._is_careful and kind_of(symbol) == _LAUNCH
+        return self._is_careful and kind_of(symbol) == LAUNCH
 
     def coverage(self, probed: Iterable[Function], elapsed_ns: int, pids: Container[int]) -> wire.Sample:
         """As of bcc's helper: `library_observed`, `uncounted` and `unseen`, by process.

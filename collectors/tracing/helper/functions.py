@@ -4,76 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-FUNCTIONS = {
-    r"libcuda\.so": (
-        "cuLaunchKernel",
-        "cuLaunchKernelEx",
-        "cuLaunchCooperativeKernel",
-        "cuGraphLaunch",
-        "cuStreamSynchronize",
-        "cuEventSynchronize",
-        "cuCtxSynchronize",
-        "cuMemcpy",
-        "cuMemcpyDtoH_v2",
-        "cuMemcpyHtoD_v2",
-        "cuMemcpyHtoDAsync_v2",
-        "cuMemcpyDtoHAsync_v2",
-        "cuMemcpyDtoDAsync_v2",
-        "cuMemcpyAsync",
-        "cuMemAlloc_v2",
-        "cuMemFree_v2",
-        "cuMemAllocAsync",
-    ),
-    r"libcudart\.so": (
-        "cudaLaunchKernel",
-        "cudaLaunchKernelExC",
-        "cudaGraphLaunch",
-        "cudaStreamSynchronize",
-        "cudaEventSynchronize",
-        "cudaDeviceSynchronize",
-        "cudaMemcpyAsync",
-        "cudaMemcpy",
-        "cudaMalloc",
-        "cudaFree",
-    ),
-    r"libnccl\.so": (
-        "ncclAllReduce",
-        "ncclAllGather",
-        "ncclReduceScatter",
-        "ncclBroadcast",
-        "ncclSend",
-        "ncclRecv",
-        "ncclGroupEnd",
-    ),
+LAUNCH, WAIT, OTHER = "launch", "wait", "other"
+KINDS = (WAIT, OTHER, LAUNCH)
+"""Of calls, the one to be counted all the time first: waits tell the most and are the fewest. What costs too much is
+given up in the opposite order."""
+_KINDS_BY_LIBRARY = {
+    r"libcuda\.so": {
+        "cuLaunchKernel": LAUNCH,
+        "cuLaunchKernelEx": LAUNCH,
+        "cuLaunchCooperativeKernel": LAUNCH,
+        "cuGraphLaunch": LAUNCH,
+        "cuStreamSynchronize": WAIT,
+        "cuEventSynchronize": WAIT,
+        "cuCtxSynchronize": WAIT,
+        "cuMemcpy": WAIT,
+        "cuMemcpyDtoH_v2": WAIT,
+        "cuMemcpyHtoD_v2": WAIT,
+        "cuMemcpyHtoDAsync_v2": OTHER,
+        "cuMemcpyDtoHAsync_v2": WAIT,
+        "cuMemcpyDtoDAsync_v2": OTHER,
+        "cuMemcpyAsync": OTHER,
+        "cuMemAlloc_v2": OTHER,
+        "cuMemFree_v2": OTHER,
+        "cuMemAllocAsync": OTHER,
+    },
+    r"libcudart\.so": {
+        "cudaLaunchKernel": LAUNCH,
+        "cudaLaunchKernelExC": LAUNCH,
+        "cudaGraphLaunch": LAUNCH,
+        "cudaStreamSynchronize": WAIT,
+        "cudaEventSynchronize": WAIT,
+        "cudaDeviceSynchronize": WAIT,
+        "cudaMemcpyAsync": OTHER,
+        "cudaMemcpy": WAIT,
+        "cudaMalloc": OTHER,
+        "cudaFree": OTHER,
+    },
+    r"libnccl\.so": {
+        "ncclAllReduce": OTHER,
+        "ncclAllGather": OTHER,
+        "ncclReduceScatter": OTHER,
+        "ncclBroadcast": OTHER,
+        "ncclSend": OTHER,
+        "ncclRecv": OTHER,
+        "ncclGroupEnd": OTHER,
+    },
 }
-LAUNCHES = frozenset(
-    {
-        "cuLaunchKernel",
-        "cuLaunchKernelEx",
-        "cuLaunchCooperativeKernel",
-        "cuGraphLaunch",
-        "cudaLaunchKernel",
-        "cudaLaunchKernelExC",
-        "cudaGraphLaunch",
-    }
-)
-SYNCHRONISING = frozenset(
-    {
-        "cuStreamSynchronize",
-        "cuEventSynchronize",
-        "cuCtxSynchronize",
-        "cuMemcpy",
-        "cuMemcpyDtoH_v2",
-        "cuMemcpyHtoD_v2",
-        "cuMemcpyDtoHAsync_v2",
-        "cudaStreamSynchronize",
-        "cudaEventSynchronize",
-        "cudaDeviceSynchronize",
-        "cudaMemcpy",
-    }
-)
-"""Calls that wait for the GPU. cuMemcpyDtoHAsync does where the memory it copies to is pageable ("API synchronization
-behavior" in the CUDA driver API's manual); else it comes back in microseconds, which do no harm here."""
+"""Calls that wait for the GPU are of kind WAIT. cuMemcpyDtoHAsync does where the memory it copies to is pageable ("API
+synchronization behavior" in the CUDA driver API's manual); else it comes back in microseconds, which do no harm here.
+"""
+FUNCTIONS = {library: tuple(kinds) for library, kinds in _KINDS_BY_LIBRARY.items()}
+_KIND_BY_NAME = {name: kind for kinds in _KINDS_BY_LIBRARY.values() for name, kind in kinds.items()}
+LAUNCHES = frozenset(name for name, kind in _KIND_BY_NAME.items() if kind == LAUNCH)
+SYNCHRONISING = frozenset(name for name, kind in _KIND_BY_NAME.items() if kind == WAIT)
 DRIVERS = {
     "cudaLaunchKernel": ("cuLaunchKernel", "cuLaunchKernelEx"),
     "cudaLaunchKernelExC": ("cuLaunchKernelEx",),
@@ -91,18 +74,13 @@ DUPLICATES = "runtime"
 """What is said not to be probed where functions of the runtime are counted as the driver's alone."""
 IN_THE_DRIVER = "its calls are counted in the driver: probes on both would cost too much"
 """Why they are not."""
-NUMBERS = {name: number for number, name in enumerate(name for names in FUNCTIONS.values() for name in names)}
+NUMBERS = {name: number for number, name in enumerate(_KIND_BY_NAME)}
 """What the programs know them by."""
-
-
-KINDS = ("wait", "other", "launch")
-"""Of calls, the one to be counted all the time first: waits tell the most and are the fewest. What costs too much is
-given up in the opposite order."""
 
 
 def kind_of(name: str) -> str:
     """What kind of call this is for those who decide which are counted all the time: see sampling.py."""
-    return "launch" if name in LAUNCHES else "wait" if name in SYNCHRONISING else "other"
+    return _KIND_BY_NAME.get(name, OTHER)
 
 
 def duplicates(counts: Mapping[str, int]) -> frozenset[str]:

@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from llmtop import ids
+from llmtop.facts import SETTINGS_OF, HostFact
 from llmtop.model import TrackKind
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ _NOT_PYTHON = frozenset({"llamacpp", "ollama", "tgi", "triton"})
 
 def is_root(trace: Trace) -> bool:
     """Whether llmtop runs as root, so that commands need no sudo."""
-    return _fact(trace, "is_root") == 1
+    return _fact(trace, HostFact.IS_ROOT) == 1
 
 
 def sudo(trace: Trace) -> str:
@@ -68,18 +69,18 @@ def _as_root(trace: Trace, command: str) -> str:
 
 def _py_spy(trace: Trace) -> str:
     """How py-spy is called here."""
-    called = _fact(trace, "py_spy")
+    called = _fact(trace, HostFact.PY_SPY)
     return called if isinstance(called, str) and called else "py-spy"
 
 
 def _has(trace: Trace, tool: str) -> bool:
     """Whether it can be run, or nobody has looked."""
-    tools = _fact(trace, "tools")
+    tools = _fact(trace, HostFact.TOOLS)
     return not isinstance(tools, str) or tool in tools.split()
 
 
 def _is_python(trace: Trace) -> bool:
-    kinds = {str(track.facts.get("engine_kind", "")) for track in trace.tracks_of(TrackKind.PROCESS)}
+    kinds = {str(track.facts.get(SETTINGS_OF, "")) for track in trace.tracks_of(TrackKind.PROCESS)}
     return kinds.isdisjoint(_NOT_PYTHON)
 
 

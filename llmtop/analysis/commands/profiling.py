@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids, whats
 from llmtop.analysis.commands.ncu import UNKNOWN_PROGRAM, NcuCommand, Option, parse
-from llmtop.model import TrackKind
+from llmtop.facts import AMD, OriginFact, ProcessFact
+from llmtop.model import LIVE, SpanKind, TrackKind
 from llmtop.remedies import AMD_THREADS, AMD_TIMELINE, PROGRAM, TIMELINE
 from llmtop.text import quoted
-from llmtop.vocabulary import AMD, GPU_VENDOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -77,9 +77,9 @@ _PLACEHOLDER = re.compile(rf"\b{PROGRAM}\b")
 
 def program(trace: Trace) -> str:
     """The command line of what was profiled or is watched, secrets hidden; `COMMAND` where it is not known."""
-    if trace.origin.kind == "live":
-        return _of_root(trace, "cmdline") or PROGRAM
-    command = trace.origin.facts.get("command", "")
+    if trace.origin.kind == LIVE.kind:
+        return _of_root(trace, ProcessFact.COMMAND) or PROGRAM
+    command = trace.origin.facts.get(OriginFact.COMMAND, "")
     if not isinstance(command, str) or not command:
         return PROGRAM
     return (ncu_command(trace).program or PROGRAM) if trace.origin.is_ncu else command
@@ -87,7 +87,8 @@ def program(trace: Trace) -> str:
 
 def directory(trace: Trace) -> str:
     """Where the program ran, in which its command line is to be given again; empty where the capture does not say."""
-    where = _of_root(trace, "directory") if trace.origin.kind == "live" else trace.origin.facts.get("directory")
+    is_live, told = trace.origin.kind == LIVE.kind, trace.origin.facts.get(OriginFact.DIRECTORY)
+    where = _of_root(trace, ProcessFact.DIRECTORY) if is_live else told
     return where if isinstance(where, str) and program(trace) != PROGRAM else ""
 
 
@@ -105,7 +106,7 @@ def where_to_run(trace: Trace) -> str:
         parts.append(f"commands are to run in {where}, as the program did")
     has_timeline = trace.kernels is not None and len(trace.kernels) and not trace.origin.is_ncu
     if has_timeline and not begins_where_told(trace) and not is_of_amd(trace):
-        midway = f"{_MIDWAY}{_IN_RANGE if 'nvtx' in trace.spans else ''}"
+        midway = f"{_MIDWAY}{_IN_RANGE if SpanKind.NVTX in trace.spans else ''}"
         parts.append(midway if _is_midway(trace) else _FROM_WHERE)
     return "; ".join(parts)
 
@@ -115,7 +116,7 @@ def begins_where_told(trace: Trace) -> bool:
     """Whether a timeline begins as the program calls cudaProfilerStart: Nsight Compute can begin there too."""
     if START_FACT in trace.origin.facts:
         return True
-    calls, launches = trace.spans.get("call"), trace.spans.get("launch")
+    calls, launches = trace.spans.get(SpanKind.CALL), trace.spans.get(SpanKind.LAUNCH)
     if calls is None or not len(calls) or not calls.names[calls.name_id[0]].endswith("ProfilerStart"):
         return False
     return launches is None or not len(launches) or calls.start_ns[0] <= launches.start_ns[0]
@@ -128,7 +129,7 @@ def _is_midway(trace: Trace) -> bool:
         return False  # launches count from where the range begins
     if DELAY_FACT in trace.origin.facts:
         return True
-    kernels, launches = trace.spans.get("kernel"), trace.spans.get("launch")
+    kernels, launches = trace.spans.get(SpanKind.KERNEL), trace.spans.get(SpanKind.LAUNCH)
     if kernels is None or launches is None or not len(kernels) or not len(launches):
         return False
     return kernels.start_ns[0] < launches.start_ns[0] or kernels.correlation[0] not in launches.correlation
@@ -136,7 +137,7 @@ def _is_midway(trace: Trace) -> bool:
 
 def is_of_amd(trace: Trace) -> bool:
     """Whether the GPUs of a capture are of AMD, for which NVIDIA's tools have no use."""
-    return trace.origin.facts.get(GPU_VENDOR) == AMD
+    return trace.origin.facts.get(OriginFact.GPU_VENDOR) == AMD
 
 
 def clocks(trace: Trace) -> str:
@@ -283,7 +284,7 @@ def _collect(
 
 def ncu_command(trace: Trace) -> NcuCommand:
     """How a report of Nsight Compute was made; without any option where it does not say, or was made otherwise."""
-    command = trace.origin.facts.get("command", "")
+    command = trace.origin.facts.get(OriginFact.COMMAND, "")
     known = parse(command) if trace.origin.is_ncu and isinstance(command, str) else None
     if known is not None or trace.origin.is_ncu:
         return known or UNKNOWN_PROGRAM
@@ -295,5 +296,5 @@ def ncu_command(trace: Trace) -> NcuCommand:
 
 def _of_root(trace: Trace, name: str) -> str:
     """A fact of the server's root process; empty where it is not known."""
-    roots = (one for one in trace.tracks_of(TrackKind.PROCESS) if ids.pid(one.id) == one.facts.get("root"))
+    roots = (one for one in trace.tracks_of(TrackKind.PROCESS) if ids.pid(one.id) == one.facts.get(ProcessFact.ROOT))
     return next((fact for one in roots if isinstance(fact := one.facts.get(name), str)), "")

@@ -15,7 +15,7 @@ from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, TimePart,
 from llmtop.analysis.kernels.table import kernels_of, row_of
 from llmtop.analysis.timeline.cover import Cover
 from llmtop.analysis.timeline.steps import find_steps
-from llmtop.model import Unknown
+from llmtop.model import SpanKind, Unknown
 
 if TYPE_CHECKING:
     from llmtop.analysis.kernels.table import Kernels, Row
@@ -138,7 +138,7 @@ def _by_steps(trace: Trace, found: Breakdown, wanted: _KindOf) -> Side:
 
 def _within(trace: Trace, kernels: Kernels, windows: Sequence[TimeWindow]) -> tuple[Row, ...]:
     """The kernels that began within the steps; all where the capture does not tell when they did."""
-    spans = trace.spans.get("kernel")
+    spans = trace.spans.get(SpanKind.KERNEL)
     if spans is None or len(spans) != len(kernels.table):
         return kernels.groups()
     covers = _covers(windows)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop import whats
 from llmtop.analysis.series.readings import counter_increase, latest
+from llmtop.facts import GpuFact
 from llmtop.model import NS_PER_S, Severity, Unknown
 from llmtop.units import percent
 
@@ -39,7 +40,7 @@ _ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
 def _recovery(_: Trace, track: Track) -> Iterator[HealthFact]:
-    action = track.facts.get("recovery_action", "none")
+    action = track.facts.get(GpuFact.RECOVERY_ACTION, "none")
     if not isinstance(action, Unknown) and action != "none":
         yield HealthFact("recovery", f"the driver asks: {action}", Severity.ERROR)
 
@@ -60,7 +61,7 @@ def _throttled(trace: Trace, track: Track) -> Iterator[HealthFact]:
 
 def _ecc(trace: Trace, track: Track) -> Iterator[HealthFact]:
     corrected, lost = (_count(trace, track, metric) for metric in (v.GPU_ECC_CORRECTED, v.GPU_ECC_UNCORRECTED))
-    if track.facts.get("ecc") == "disabled":
+    if track.facts.get(GpuFact.ECC) == "disabled":
         yield HealthFact("ECC", "off", Severity.WARNING)
     elif corrected is not None and lost is not None:
         severity = Severity.ERROR if lost else Severity.INFO
@@ -71,7 +72,7 @@ def _rows(trace: Trace, track: Track) -> Iterator[HealthFact]:
     corrected, lost = (_count(trace, track, metric) for metric in (v.GPU_ROWS_CORRECTED, v.GPU_ROWS_UNCORRECTED))
     if corrected is None or lost is None:
         return
-    state = track.facts.get("row_remapping")
+    state = track.facts.get(GpuFact.ROW_REMAPPING)
     if state == "failed":
         yield HealthFact("memory rows", "a faulty row could not be replaced: the GPU needs service", Severity.ERROR)
     elif state == "pending":
@@ -84,7 +85,7 @@ def _pcie(trace: Trace, track: Track) -> Iterator[HealthFact]:
     generation, width = (_count(trace, track, metric) for metric in (v.GPU_PCIE_GENERATION, v.GPU_PCIE_WIDTH))
     if generation is None or width is None:
         return
-    most, widest = (_whole(track.facts.get(key)) for key in ("pcie_max_generation", "pcie_max_width"))
+    most, widest = (_whole(track.facts.get(key)) for key in (GpuFact.PCIE_MAX_GENERATION, GpuFact.PCIE_MAX_WIDTH))
     of = f" (of gen {most} x{widest})" if (most, widest) != (generation, width) and most and widest else ""
     replays = _count(trace, track, v.GPU_PCIE_REPLAYS)
     again = f", {replays} replays" if replays else ""
@@ -94,7 +95,7 @@ def _pcie(trace: Trace, track: Track) -> Iterator[HealthFact]:
 
 
 def _nvlink(trace: Trace, track: Track) -> Iterator[HealthFact]:
-    up, links = _count(trace, track, v.GPU_NVLINK_ACTIVE), _whole(track.facts.get("nvlinks"))
+    up, links = _count(trace, track, v.GPU_NVLINK_ACTIVE), _whole(track.facts.get(GpuFact.NVLINKS))
     if up is None or not links:
         return
     errors = _count(trace, track, v.GPU_NVLINK_ERRORS)
@@ -104,7 +105,7 @@ def _nvlink(trace: Trace, track: Track) -> Iterator[HealthFact]:
 
 
 def _clocks(trace: Trace, track: Track) -> Iterator[HealthFact]:
-    memory_mhz, highest = _count(trace, track, v.GPU_MEMORY_CLOCK), _whole(track.facts.get("max_sm_mhz"))
+    memory_mhz, highest = _count(trace, track, v.GPU_MEMORY_CLOCK), _whole(track.facts.get(GpuFact.MAX_SM_MHZ))
     parts = [f"memory at {memory_mhz} MHz"] if memory_mhz is not None else []
     parts += [f"SMs up to {highest} MHz"] if highest else []
     if parts:
@@ -130,12 +131,13 @@ def _true_clock(trace: Trace, track: Track) -> Iterator[HealthFact]:
 
 def _identity(_: Trace, track: Track) -> Iterator[HealthFact]:
     facts = track.facts
-    chip = [f"{facts[key]} {words}" for key, words in (("sm_count", "SMs"),) if _is_known(facts.get(key))]
-    chip += [f"compute capability {facts['compute_capability']}"] if _is_known(facts.get("compute_capability")) else []
-    chip += ["MIG on"] if facts.get("mig") == "enabled" else []
+    chip = [f"{facts[key]} {words}" for key, words in ((GpuFact.SM_COUNT, "SMs"),) if _is_known(facts.get(key))]
+    capability = facts.get(GpuFact.COMPUTE_CAPABILITY)
+    chip += [f"compute capability {capability}"] if _is_known(capability) else []
+    chip += ["MIG on"] if facts.get(GpuFact.MIG) == "enabled" else []
     if chip:
         yield HealthFact("chip", ", ".join(chip))
-    for key, title in (("driver", "driver"), ("pci_bus_id", "PCI address"), ("uuid", "UUID")):
+    for key, title in ((GpuFact.DRIVER, "driver"), (GpuFact.PCI_BUS_ID, "PCI address"), (GpuFact.UUID, "UUID")):
         if _is_known(facts.get(key)):
             yield HealthFact(title, str(facts[key]))
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from llmtop.facts import GpuFact
 from llmtop.model import Quantity, Unknown
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def dram_peak(facts: Mapping[str, Fact], gpu: GpuModel | Unknown) -> Quantity | 
     >>> dram_peak({"bus_width_bits": 5120, "max_memory_mhz": 2619}, Unknown("")).value
     3352320000000.0
     """
-    bits, mhz = facts.get("bus_width_bits"), facts.get("max_memory_mhz")
+    bits, mhz = facts.get(GpuFact.BUS_WIDTH_BITS), facts.get(GpuFact.MAX_MEMORY_MHZ)
     if isinstance(bits, int) and isinstance(mhz, int) and bits > 0 and mhz > 0:
         return Quantity(bits / 8 * mhz * 1e6 * 2, "bytes/s", f"NVML: {bits} bit x {mhz} MHz x 2")
     if isinstance(gpu, Unknown):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.analysis.timeline.collectives import group_of_kernels
 from llmtop.columns import differences
-from llmtop.model import NS_PER_S, ClockBasis, ClockFit, Unknown
+from llmtop.model import NS_PER_S, ClockBasis, ClockFit, SpanKind, Unknown
 from llmtop.units import duration
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _collectives(traces: Sequence[Trace]) -> list[Collectives]:
 
 
 def _of(trace: Trace, numbers: dict[tuple[str, str], int]) -> Collectives:
-    spans = trace.spans.get("kernel")
+    spans = trace.spans.get(SpanKind.KERNEL)
     if spans is None:
         return Collectives(array("q"), array("q"))
     sent = {i for i, name in enumerate(spans.names) if kernel_kind(name).family is KernelFamily.COMMUNICATION}

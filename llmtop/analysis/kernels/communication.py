@@ -13,6 +13,7 @@ from llmtop import ids
 from llmtop.analysis.kernels.collective_clock import clock_groups
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.analysis.timeline.collectives import group_of_kernels
+from llmtop.model import SpanKind
 from llmtop.units import count, duration, percent
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Communication:
 @lru_cache(maxsize=2)
 def communication(trace: Trace) -> tuple[Communication, ...]:
     """The communication of each GPU that has any, in the order of the GPUs; none without a timeline."""
-    spans = trace.spans.get("kernel")
+    spans = trace.spans.get(SpanKind.KERNEL)
     if spans is None:
         return ()
     is_sent = [kernel_kind(name).family is KernelFamily.COMMUNICATION for name in spans.names]

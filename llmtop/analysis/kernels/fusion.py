@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.kernels.counters import number
 from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.table import has_counters, kernels_of
+from llmtop.facts import OriginFact
 from llmtop.model import NS_PER_S
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def chained_launches(trace: Trace) -> frozenset[int]:
 
 def is_chosen(trace: Trace) -> bool:
     """Whether a report has only kernels that were chosen by name: what ran between them, and how often, is not told."""
-    command = trace.origin.facts.get("command", "")
+    command = trace.origin.facts.get(OriginFact.COMMAND, "")
     options = ("--kernel-name", "--kernel-regex", "--kernel-id", " -k ")
     return has_counters(trace) and isinstance(command, str) and any(option in command for option in options)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmtop.model import Stretch, Trace, Unknown
+from llmtop.model import SpanKind, Stretch, Trace, Unknown
 
 _NO_TIMES = Unknown("this capture does not tell when its kernels ran", "nsys profile COMMAND; torch.profiler")
 
@@ -14,7 +14,7 @@ def launch_stretch(trace: Trace, launch: int) -> Stretch | Unknown:
         trace: One with kernels.
         launch: Counted from 0.
     """
-    kernels, spans = trace.kernels, trace.spans.get("kernel")
+    kernels, spans = trace.kernels, trace.spans.get(SpanKind.KERNEL)
     if kernels is None or not launch < len(kernels):
         return _NO_TIMES
     start, ns = kernels.start_ns[launch], kernels.duration_ns[launch]

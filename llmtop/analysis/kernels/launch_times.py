@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.columns import chosen, rows_by_key
-from llmtop.model import Unknown
+from llmtop.model import API_CALLS, SpanKind, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,12 +54,12 @@ def _median(column: array[float], launches: Sequence[int]) -> float | None:
 
 def launch_times(trace: Trace) -> LaunchTimes:
     """Those of the kernel table's rows."""
-    kernels, table = trace.spans.get("kernel"), trace.kernels
+    kernels, table = trace.spans.get(SpanKind.KERNEL), trace.kernels
     if kernels is None or table is None or len(kernels) != len(table):
         return LaunchTimes(array("d"), array("d"))
     latency = array("d", [math.nan]) * len(kernels)
     queue = array("d", [math.nan]) * len(kernels)
-    for kind in ("launch", "call"):
+    for kind in API_CALLS:
         if (calls := trace.spans.get(kind)) is None:
             continue
         for i, row in enumerate(rows_by_key(calls.correlation, kernels.correlation)):

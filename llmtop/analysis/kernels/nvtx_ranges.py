@@ -13,7 +13,8 @@ from llmtop import whats
 from llmtop.analysis.commands.profiling import INCLUDE_FACT, RANGE_FACT, START_FACT, begins_where_told
 from llmtop.analysis.timeline.claims import Claims
 from llmtop.analysis.timeline.ranges import demands
-from llmtop.model import Missing, Unknown, UnknownKind
+from llmtop.facts import OriginFact
+from llmtop.model import Missing, SpanKind, Unknown, UnknownKind
 from llmtop.text import range_name
 
 if TYPE_CHECKING:
@@ -53,16 +54,16 @@ def launch_ranges(trace: Trace) -> Sequence[Path]:
         return ()
     if table.details is not None:
         return [table.details.ranges(i) for i in range(len(table))]
-    kernels, ranges = trace.spans.get("kernel"), trace.spans.get("nvtx")
+    kernels, ranges = trace.spans.get(SpanKind.KERNEL), trace.spans.get(SpanKind.NVTX)
     if kernels is None or ranges is None or len(kernels) != len(table):
         return _none(table)
     paths: list[Path] = list(_none(table))
     made: dict[tuple[int, ...], Path] = {}
-    for row, around in demands(trace).ranges_around("kernel"):
+    for row, around in demands(trace).ranges_around(SpanKind.KERNEL):
         if around not in made:
             made[around] = tuple(ranges.names[ranges.name_id[i]] for i in around)
         paths[row] = made[around]
-    captured = trace.spans.get("captured")
+    captured = trace.spans.get(SpanKind.CAPTURED)
     for row, inner in _open_at(captured, ranges) if captured is not None else ():
         paths[row] += tuple(name for name in inner if name not in paths[row])
     return paths
@@ -140,7 +141,7 @@ def range_shares(trace: Trace, *, each: bool = False) -> tuple[RangeShare, ...]:
 
 
 def _times(trace: Trace, *, each: bool) -> Mapping[str, int]:
-    ranges = trace.spans.get("nvtx")
+    ranges = trace.spans.get(SpanKind.NVTX)
     if ranges is None:
         return {}
     times: Counter[str] = Counter()
@@ -250,14 +251,14 @@ def _origin(origin: Origin, wanted: str, names: set[str]) -> Origin:
     if not origin.is_ncu and len(names) == 1:
         only |= {INCLUDE_FACT: f"{names.pop()}/"}
     origin = replace(origin, facts={**origin.facts, **only})
-    command = origin.facts.get("command", "")
+    command = origin.facts.get(OriginFact.COMMAND, "")
     if not origin.is_ncu or not isinstance(command, str) or not command:
         return origin
     profiler, _, rest = command.partition(" ")
     nvtx = "" if "--nvtx " in rest else "--nvtx "
     include = f'{nvtx}--nvtx-include "{wanted.rstrip("/")}/"' if "--nvtx-include" not in rest else ""
     words = " ".join(part for part in (profiler, include, rest) if part)
-    return replace(origin, facts={**origin.facts, "command": words})
+    return replace(origin, facts={**origin.facts, OriginFact.COMMAND: words})
 
 
 def only_launches(table: KernelTable, launches: Sequence[int]) -> KernelTable:

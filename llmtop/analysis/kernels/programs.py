@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.family import kernel_kind
+from llmtop.model import SpanKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,7 +50,7 @@ def program_of(trace: Trace) -> Program:
     functions = () if trace.kernels is None else trace.kernels.functions
     if 2 * _count(_OF_DIRECTIVES, functions) > len(functions):
         return Program.DIRECTIVES
-    ranges, names = trace.spans.get("nvtx"), () if trace.kernels is None else trace.kernels.names
+    ranges, names = trace.spans.get(SpanKind.NVTX), () if trace.kernels is None else trace.kernels.names
     command = profiling.program(trace)
     is_torch = (ranges is not None and _count(_TORCH_RANGE, ranges.names)) or _OF_TORCH.search(command)
     if is_torch or any(kernel_kind(name).library == "PyTorch" for name in names):

@@ -30,7 +30,7 @@ from llmtop.analysis.kernels.roofline import KernelRoofline, kernel_roofline
 from llmtop.analysis.kernels.stalls import StallBar, Stalls, kernel_stalls, stall_bar
 from llmtop.analysis.kernels.stalls import stall_tree as _stall_tree
 from llmtop.analysis.kernels.traffic import Traffic, dram_traffic
-from llmtop.analysis.tables import places_by
+from llmtop.analysis.tables import SORTED_AT_ONCE, places_by
 from llmtop.analysis.views import Cell, Column, Refusal, Roof, RooflinePoint, RooflineView, StackTree
 from llmtop.columns import alike, chosen, total
 from llmtop.model import KernelTable, Missing, Origin, Trace, Unknown
@@ -654,6 +654,8 @@ _LAUNCHED = (
 _ORDER = _ColumnField(Column("launch", "#", "1", 6, 6, "order of capture"), _number)
 
 _SHAPED = (*_SHAPE, _REGISTERS, _SHARED)
+_HELD = frozenset(field.column.key for field in (_NAME, _SHARE, _CALLS, _DURATION, *_STATISTICS, *_SHAPE, _ORDER))
+"""What no counter is decoded for, and no range looked up."""
 _COUNTED = {
     Grouping.LAUNCH: (_NAME, _SHARE, _DURATION, *_JUDGED, *_SHAPED, _ORDER, *_MEMORY, _FAMILY, _IN_RANGE),
     Grouping.SHAPE: (_SHAPED_NAME, _SHARE, _CALLS, _DURATION, *_JUDGED, *_SHAPED, *_STATISTICS, *_MEMORY, _FAMILY),
@@ -736,6 +738,10 @@ class KernelRows:
         cell = next(field.cell for field in self._fields if field.column.key == column)
         places = places_by([cell(self.kernels, row) for row in self.rows], descending=descending)
         return replace(self, rows=[self.rows[i] for i in places])
+
+    def sorts_at_once(self, column: str) -> bool:
+        """Whether it is a column of times and sizes, which the table of launches has."""
+        return column in _HELD and len(self) <= SORTED_AT_ONCE
 
     def filtered(self, text: str) -> KernelRows:
         """Rows whose short name (with the grid behind it), full name or kind contains `text`, ignoring case.

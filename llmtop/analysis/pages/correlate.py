@@ -262,7 +262,7 @@ def _of_process(trace: Trace, row: ThreadRow, grid: Grid) -> Iterator[_Candidate
     observed = trace.get(process, v.SYSCALL_OBSERVED)
     for metric, title in (
         (v.PROCESS_GIL_WAITS, "GIL waits"),
-        (v.labelled(v.SYSCALL_COUNT, "sched_yield"), "sched_yield"),
+        (v.labelled(v.SYSCALL_COUNT, v.SpinKind.YIELD), v.SpinKind.YIELD.value),
     ):
         series = trace.get(process, metric)
         if series is not None:

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 from llmtop import ids, whats
 from llmtop.analysis.kernels.breakdown.within import common
 from llmtop.analysis.kernels.nvtx_ranges import WINDOW_FACT, only_launches
-from llmtop.analysis.timeline.ranges import CALLS
-from llmtop.analysis.timeline.work import GPU_WORK
 from llmtop.columns import lengths
 from llmtop.lazy import renumbered
-from llmtop.model import NS_PER_S, Missing, SpanTable, Unknown
+from llmtop.model import API_CALLS, GPU_WORK, NS_PER_S, Missing, SpanKind, SpanTable, Unknown
 from llmtop.units import duration
 
 if TYPE_CHECKING:
@@ -79,7 +77,7 @@ def only_time(trace: Trace, since: int, until: int | None) -> Trace | Unknown:
     rows = {kind: _rows(spans, start, end) for kind, spans in trace.spans.items()}
     works = ((trace.spans[kind], rows[kind]) for kind in GPU_WORK if kind in rows)
     asked = {join for table, own in works for i in own if (join := table.correlation[i]) >= 0}
-    for kind in CALLS:
+    for kind in API_CALLS:
         if kind in rows:
             rows[kind] = _with_asked(trace.spans[kind], rows[kind], asked)
     spans = {kind: _cut(table, rows[kind], start, end) for kind, table in trace.spans.items() if len(rows[kind])}
@@ -91,7 +89,7 @@ def only_time(trace: Trace, since: int, until: int | None) -> Trace | Unknown:
         origin=replace(trace.origin, facts=facts),
         spans=spans,
         more_spans={kind: _within(table, start, end) for kind, table in trace.more_spans.items()},
-        kernels=_kernels(trace, rows.get("kernel", ()), start, end),
+        kernels=_kernels(trace, rows.get(SpanKind.KERNEL, ()), start, end),
         series={key: one.between(start, end) for key, one in trace.series.items()},
         marks=tuple(mark for mark in trace.marks if start <= mark.t_ns <= end),
         stacks=(),
@@ -103,8 +101,8 @@ def only_begun_in(trace: Trace, times: RangeTimes) -> Trace:
     """A trace with the calls that began in ranges, the work that they asked for, and what was allocated meanwhile."""
     rows = {kind: _begun_in(trace.spans[kind], times) for kind in trace.spans if kind in _OF_THREADS}
     more = {kind: _begun_in(trace.more_spans[kind], times) for kind in trace.more_spans if kind in _OF_THREADS}
-    asked = {trace.spans[kind].correlation[i] for kind in CALLS if kind in rows for i in rows[kind]} - {-1}
-    for kind in (*GPU_WORK, "allocation"):
+    asked = {trace.spans[kind].correlation[i] for kind in API_CALLS if kind in rows for i in rows[kind]} - {-1}
+    for kind in (*GPU_WORK, SpanKind.ALLOCATION):
         if (spans := trace.spans.get(kind)) is not None:
             rows[kind] = array("q", (i for i in range(len(spans)) if _is_of(spans, i, asked, times)))
     kernels = None if trace.kernels is None else only_launches(trace.kernels, rows.get("kernel", ()))
@@ -116,7 +114,7 @@ def only_begun_in(trace: Trace, times: RangeTimes) -> Trace:
     )
 
 
-_OF_THREADS = frozenset({*CALLS, "brief-call", "os", "other-os"})
+_OF_THREADS = frozenset({*API_CALLS, SpanKind.BRIEF_CALL, SpanKind.OS, SpanKind.OTHER_OS})
 
 
 def _begun_in(spans: SpanTable, times: RangeTimes) -> array[int]:
@@ -176,7 +174,7 @@ def _cut(spans: SpanTable, rows: Iterable[int], start: int, end: int) -> SpanTab
 
 def _kernels(trace: Trace, rows: Sequence[int], start: int, end: int) -> KernelTable | None:
     """The launches of the kernels that are left, with what of their time is left."""
-    table, spans = trace.kernels, trace.spans.get("kernel")
+    table, spans = trace.kernels, trace.spans.get(SpanKind.KERNEL)
     if table is None or spans is None or len(spans) != len(table):
         return table
     left = _cut(spans, rows, start, end)

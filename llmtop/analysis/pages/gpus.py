@@ -14,6 +14,7 @@ from llmtop.analysis.roofline.efficiency import EfficiencyView, efficiency_view
 from llmtop.analysis.series.readings import gpu_tracks, latest, source, target_gpus, told_why_lost, why_kind_missing
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Column
+from llmtop.facts import GpuFact, GpuInstanceFact, GpuProcessFact
 from llmtop.model import NS_PER_S, Fact, Metric, Target, Trace, Track, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ def _process_cells(label: str, one: GpuProcess) -> tuple[Cell, ...]:
 
 def _process(trace: Trace, track: Track, gpu: TrackId, roles: dict[int, str]) -> GpuProcess:
     pid = ids.pid(track.id)
-    inner = track.facts.get("container_pid")
+    inner = track.facts.get(GpuProcessFact.CONTAINER_PID)
     why_unseen = inner if isinstance(inner, Unknown) else None
     # A host PID that cannot be seen from here may be another process's number here.
     ours = None if why_unseen else trace.tracks.get(ids.process(pid))
@@ -238,7 +239,7 @@ def _row(trace: Trace, track: Track) -> GpuRow:
         activity=activity,
         why_no_activity=why,
         memory=_gauge(trace, track.id, v.GPU_MEMORY_USED),
-        memory_total=track.facts.get("memory_total", Unknown("the driver does not tell")),
+        memory_total=track.facts.get(GpuFact.MEMORY_TOTAL, Unknown("the driver does not tell")),
         power=_gauge(trace, track.id, v.GPU_POWER),
         power_limit=latest(trace, track.id, v.GPU_POWER_LIMIT),
         sm_clock=_gauge(trace, track.id, v.GPU_SM_CLOCK),
@@ -253,7 +254,7 @@ def _row(trace: Trace, track: Track) -> GpuRow:
 def _instance(trace: Trace, track: Track) -> GpuRow:
     """A MIG instance: its share of the GPU has activity and memory of its own, and nothing else."""
     activity, why = _activity(trace, track.id)
-    name = track.facts.get("profile", track.name)
+    name = track.facts.get(GpuInstanceFact.PROFILE, track.name)
     return GpuRow(
         track=track.id,
         label=ids.gpu_label(track.id),
@@ -262,7 +263,7 @@ def _instance(trace: Trace, track: Track) -> GpuRow:
         activity=activity,
         why_no_activity=why,
         memory=_gauge(trace, track.id, v.GPU_MEMORY_USED),
-        memory_total=track.facts.get("memory_total", Unknown("the driver does not tell")),
+        memory_total=track.facts.get(GpuFact.MEMORY_TOTAL, Unknown("the driver does not tell")),
         power=_no_gauge(v.GPU_POWER),
         power_limit=_NOT_OF_INSTANCES,
         sm_clock=_no_gauge(v.GPU_SM_CLOCK),

@@ -13,6 +13,7 @@ from llmtop.analysis.series.readings import NO_TARGET, counter_rate, latest, tar
 from llmtop.analysis.server.liveness import Life, liveness
 from llmtop.analysis.server.objectives import JudgedObjective, judged
 from llmtop.analysis.server.view import ServerView, server_load
+from llmtop.facts import GpuFact, ServerFact
 from llmtop.model import NS_PER_S, PLAIN_PROCESS, Fact, Trace, TrackKind, Unknown, UnknownKind
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def model_of(trace: Trace, target: Target | None) -> Fact:
         return NO_TARGET
     if not isinstance(target.model, Unknown):
         return target.model
-    facts = (track.facts.get("model", target.model) for track in trace.tracks_of(TrackKind.SERVER))
+    facts = (track.facts.get(ServerFact.MODEL, target.model) for track in trace.tracks_of(TrackKind.SERVER))
     return next((fact for fact in facts if not isinstance(fact, Unknown)), target.model)
 
 
@@ -117,7 +118,7 @@ def version_of(trace: Trace, target: Target | None) -> Fact:
     """The server's version, as it says it over HTTP."""
     if target is None:
         return NO_TARGET
-    told = (track.facts.get("version") for track in trace.tracks_of(TrackKind.SERVER))
+    told = (track.facts.get(ServerFact.VERSION) for track in trace.tracks_of(TrackKind.SERVER))
     return next((version for version in told if version is not None), Unknown("the server does not tell its version"))
 
 
@@ -142,7 +143,7 @@ def _gpu_summary(trace: Trace, target: Target | None) -> tuple[str, int] | Unkno
     tracks = target_gpus(trace, target)
     if not tracks:
         return why_no_gpu(trace)
-    name = tracks[0].facts.get("name", tracks[0].name)
+    name = tracks[0].facts.get(GpuFact.NAME, tracks[0].name)
     return short_gpu_name(str(name if not isinstance(name, Unknown) else tracks[0].name)), len(tracks)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.analysis.series.summary import SeriesRow, names_of, series_row, why_no_series
-from llmtop.analysis.tables import fitted, places_by
+from llmtop.analysis.tables import SORTED_AT_ONCE, fitted, places_by
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Unknown
 from llmtop.units import quantity
@@ -77,6 +77,10 @@ class SeriesTable:
         """In another order: numbers by their values in their base units, whatever these are."""
         cells = [self._ordered_by(key, column) for key in self.keys]
         return replace(self, keys=tuple(self.keys[i] for i in places_by(cells, descending=descending)))
+
+    def sorts_at_once(self, column: str) -> bool:
+        """Whether its cells are known: of most numbers each series must be gone through."""
+        return (column not in _VALUES or bool(self.known)) and len(self) <= SORTED_AT_ONCE
 
     def _ordered_by(self, key: SeriesKey, column: str) -> Cell:
         if column not in _VALUES:

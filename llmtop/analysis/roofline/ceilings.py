@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.gpus.models import GpuModel, dram_peak, find_gpu, precision_of
+from llmtop.facts import GpuFact
 from llmtop.model import Quantity, Unknown
 from llmtop.units import si
 
@@ -60,13 +61,13 @@ class Ceilings:
 
 def ceilings_of(track: Track, dtype: Fact) -> Ceilings | Unknown:
     """The ceilings of a GPU for a dtype as the server says it, or what about the GPU is not published."""
-    gpu = find_gpu(str(track.facts.get("name", track.name)))
+    gpu = find_gpu(str(track.facts.get(GpuFact.NAME, track.name)))
     if isinstance(gpu, Unknown):
         return gpu
     memory = dram_peak(track.facts, gpu)
     if isinstance(memory, Unknown):
         return memory
-    highest = track.facts.get("max_sm_mhz")
+    highest = track.facts.get(GpuFact.MAX_SM_MHZ)
     published_mhz = gpu.boost_mhz or (float(highest) if isinstance(highest, int) else 0.0)
     if not published_mhz:
         return Unknown(f"no source gives the clock at which {gpu.name} reaches its peak")

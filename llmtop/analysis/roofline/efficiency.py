@@ -36,6 +36,7 @@ from llmtop.analysis.series.readings import (
     why_no_gpu,
 )
 from llmtop.analysis.server.tokens import output_tokens, prompt_tokens
+from llmtop.facts import GpuFact, ServerFact
 from llmtop.model import NS_PER_S, Quantity, Trace, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def kv_bytes_in_use(trace: Trace, size: ModelSize) -> float | Unknown:
         return usage
     if size.kv_bytes_per_token is None:
         return Unknown("the model's KV heads are not known without its config.json")
-    blocks, block_size = (_whole(server.facts.get(name)) for name in ("num_gpu_blocks", "block_size"))
+    blocks, block_size = (_whole(server.facts.get(name)) for name in (ServerFact.NUM_GPU_BLOCKS, ServerFact.BLOCK_SIZE))
     if blocks is None or block_size is None:
         return Unknown("the server does not tell how many tokens its KV cache holds")
     return usage * blocks * block_size * size.kv_bytes_per_token
@@ -189,7 +190,7 @@ def _tensor_peak(ceilings: Sequence[Ceilings | Unknown]) -> float | Unknown:
 
 
 def _dram_peak(gpus: Sequence[Track]) -> float | Unknown:
-    peaks = (dram_peak(track.facts, find_gpu(str(track.facts.get("name", track.name)))) for track in gpus)
+    peaks = (dram_peak(track.facts, find_gpu(str(track.facts.get(GpuFact.NAME, track.name)))) for track in gpus)
     return _total(peak if isinstance(peak, Unknown) else float(peak.value) for peak in peaks)
 
 

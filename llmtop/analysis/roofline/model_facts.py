@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from llmtop.facts import TargetFact
 from llmtop.model import Fact, Unknown
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _size_by_config(target: Target, bits: float) -> ModelSize | Unknown:
     dense = layers * attention + mlp + vocabulary * width
     embedding = 0.0 if tied else float(vocabulary * width)
     parameters = dense + routed + embedding
-    files = target.facts.get("weights_bytes")
+    files = target.facts.get(TargetFact.WEIGHTS_BYTES)
     source = "config.json"
     per_parameter = bits / 8
     if isinstance(files, int) and files > 0:
@@ -234,7 +235,7 @@ def _stored_bits(target: Target) -> float | Unknown:
     """Bits of a stored weight, by quantization, else by dtype."""
     config = target.config
     given = _count(config, "quantization_config.bits")
-    quantization = target.facts.get("quantization")
+    quantization = target.facts.get(TargetFact.QUANTIZATION)
     is_grouped = isinstance(quantization, str) and any(word in quantization.lower() for word in _GROUPED)
     if given is not None and given <= 64:
         return _grouped_bits(given, config) if is_grouped else float(given)
@@ -251,7 +252,7 @@ def _stored_bits(target: Target) -> float | Unknown:
 
 
 def _kv_value_bytes(target: Target, value_bytes: float) -> float:
-    cache = str(target.facts.get("kv_cache_dtype", "auto")).lower()
+    cache = str(target.facts.get(TargetFact.KV_CACHE_DTYPE, "auto")).lower()
     if "fp8" in cache or "int8" in cache or cache.startswith("q8"):
         return 1.0
     return _BITS.get(cache, value_bytes * 8) / 8
@@ -265,7 +266,7 @@ def _size_by_name(target: Target) -> ModelSize | Unknown:
     match = _NAMED_SIZE.search(name)
     if match is None or _EXPERTS_IN_NAME.search(name):
         return _NO_CONFIG
-    files = target.facts.get("weights_bytes")
+    files = target.facts.get(TargetFact.WEIGHTS_BYTES)
     total, active = float(match[1]) * 1e9, float(match[2] or match[1]) * 1e9
     bits = files * 8 / total if isinstance(files, int) and files > 0 and total else _stored_bits(target)
     if isinstance(bits, Unknown):

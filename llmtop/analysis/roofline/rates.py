@@ -19,6 +19,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.gpus.models import dram_peak, find_gpu
 from llmtop.analysis.roofline.ceilings import Ceilings, ceilings_of
 from llmtop.analysis.series.readings import latest, mean, why_absent, why_kind_missing
+from llmtop.facts import GpuFact
 from llmtop.model import NS_PER_S, Trace, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def dram_bytes_per_s(trace: Trace, gpu_track_id: TrackId, window_ns: int) -> flo
     if isinstance(share, Unknown):
         return share
     track = trace.tracks[gpu_track_id]
-    peak = dram_peak(track.facts, find_gpu(str(track.facts.get("name", track.name))))
+    peak = dram_peak(track.facts, find_gpu(str(track.facts.get(GpuFact.NAME, track.name))))
     return peak if isinstance(peak, Unknown) else share / 100 * float(peak.value)
 
 

@@ -10,6 +10,7 @@ from llmtop.analysis.gpus.models import PRACTICAL_SOURCE, clock_reasons, compute
 from llmtop.analysis.roofline.rates import PIPES, needed_metrics
 from llmtop.analysis.series.readings import latest, source
 from llmtop.analysis.views import Roof
+from llmtop.facts import GpuFact
 from llmtop.model import Trace, TrackId, TrackKind, Unknown
 from llmtop.units import percent, si
 
@@ -94,7 +95,7 @@ def _notes_on_gpus(trace: Trace, gpus: Sequence[Track], *, has_window: bool) -> 
     most = max(holders[track.id] for track in gpus)
     if most > 1:
         yield f"{most} processes share {'this GPU' if len(gpus) == 1 else 'one GPU'}: the point is of all of them"
-    if any(track.facts.get("mig") == "enabled" for track in gpus):
+    if any(track.facts.get(GpuFact.MIG) == "enabled" for track in gpus):
         yield "MIG is enabled: the roofs are of the whole GPU"
     absent = dict.fromkeys(metric.title for track in gpus for metric in _uncounted(trace, track.id))
     if has_window and absent:

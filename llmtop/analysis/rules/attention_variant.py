@@ -10,7 +10,7 @@ from llmtop.analysis.kernels.architecture import architecture
 from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules.base import Unjudged
-from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, claims_of, findings, heavy
 from llmtop.model import Finding, Trace, Unknown
 
 id = "attention-variant"
@@ -72,8 +72,7 @@ _NO_GPU = Unknown(
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """Kernels of attention that take a twentieth of the time, by their names and the GPU's."""
     of_weight = list(heavy(trace, _NOTABLE_SHARE, counted=False))
-    claims = [claim for judged in of_weight if (claim := judge(judged)) is not None]
-    yield from findings(id, source, claims, "attention in an older variant")
+    yield from findings(id, source, claims_of(of_weight, judge), "attention in an older variant")
     if not trace.origin.gpu and not architecture(trace) and any(map(_variants, of_weight)):
         yield Unjudged(id, _NO_GPU)
 

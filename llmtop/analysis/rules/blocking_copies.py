@@ -12,6 +12,7 @@ from llmtop.analysis.rules import idle
 from llmtop.analysis.timeline.account import idle_account
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.analysis.timeline.host import PAGEABLE
+from llmtop.model import SpanKind
 from llmtop.units import count, quantity
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _pageable(trace: Trace) -> Callable[[IdlePart], bool]:
 
 def _copies(trace: Trace, gpu: TrackId) -> list[tuple[str, int, float]]:
     """Copies between this GPU and its host: their kind, how many, and their bytes; the most frequent first."""
-    spans = trace.spans.get("memcpy")
+    spans = trace.spans.get(SpanKind.MEMCPY)
     if spans is None:
         return []
     is_own = [ids.gpu_of(track) == gpu for track in spans.tracks]

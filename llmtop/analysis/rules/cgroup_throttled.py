@@ -17,6 +17,7 @@ from llmtop.analysis.rules.thread_signals import drivers, held_off
 from llmtop.analysis.series.rates import Increase
 from llmtop.analysis.series.readings import counter_increase, counter_rate
 from llmtop.analysis.server.configuration import one_of
+from llmtop.facts import ProcessFact
 from llmtop.model import NS_PER_S, Finding, Severity, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.text import group_name
 
@@ -64,7 +65,7 @@ def throttled_share(trace: Trace) -> float:
 
 def _command(track: Track) -> str:
     """Shows quota and throttling; the files' names differ between the versions of cgroups."""
-    folder = track.facts.get("cgroup_folder", "")
+    folder = track.facts.get(ProcessFact.CGROUP_FOLDER, "")
     if not isinstance(folder, str) or not folder:
         return f"cat /proc/{ids.pid(track.id)}/cgroup"
     return f"grep . {shlex.quote(folder)}/cpu.{{max,stat,cfs_quota_us}} 2>/dev/null"
@@ -72,7 +73,7 @@ def _command(track: Track) -> str:
 
 def _of_group(track: Track) -> str:
     """Whose quota it is: " (docker 3f2a91b0c7d1, 2 cores)"."""
-    group, quota = track.facts.get("cgroup", ""), track.facts.get("cpu_quota", "")
+    group, quota = track.facts.get(ProcessFact.CGROUP, ""), track.facts.get(ProcessFact.CPU_QUOTA, "")
     known_parts = (group_name(group) if isinstance(group, str) else "", quota if isinstance(quota, str) else "")
     named = ", ".join(part for part in known_parts if part)
     return f" ({named})" if named else ""

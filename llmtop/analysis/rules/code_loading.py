@@ -10,6 +10,7 @@ from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules import idle
 from llmtop.analysis.timeline.causes import Cause, cause_of_call
 from llmtop.analysis.timeline.host import LAUNCH_GAP_NS
+from llmtop.model import SpanKind
 from llmtop.units import duration, percent
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _late_share(trace: Trace, gpu: GpuAccount) -> float | None:
 
 def _calls(trace: Trace) -> Iterator[tuple[int, int]]:
     """(start, length) of the calls that load, compile or capture, and of launches that last, in ns."""
-    calls, launches = trace.spans.get("call"), trace.spans.get("launch")
+    calls, launches = trace.spans.get(SpanKind.CALL), trace.spans.get(SpanKind.LAUNCH)
     if calls is not None:
         yield from _of_names(calls, [cause_of_call(name) in _LOADING for name in calls.names])
     if launches is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import latest, mean, own_gpus, source, span_s
+from llmtop.facts import ServerFact
 from llmtop.model import NS_PER_S, Metric, Trace, Track, TrackId, Unknown
 from llmtop.units import quantity
 
@@ -68,7 +69,7 @@ def says_value(metric: Metric, value: float, unit: str = "", title: str = "") ->
 
 def metrics_command(server: Track, pattern: str) -> str:
     """The command that shows the server's own lines on something; empty where its address is not known."""
-    url = server.facts.get("url")
+    url = server.facts.get(ServerFact.URL)
     return f"curl -s {shlex.quote(url)} | grep -E {shlex.quote(pattern)}" if isinstance(url, str) else ""
 
 

@@ -102,7 +102,7 @@ def _turns(trace: Trace, members: Sequence[ServerThread]) -> tuple[Sequence[Serv
 def _owners(trace: Trace, members: Sequence[ServerThread]) -> tuple[Sequence[ServerThread], str] | None:
     looks, held = (
         {one.track: _grown(trace, one.track, metric) for one in members}
-        for metric in (v.THREAD_GIL_SAMPLES, v.labelled(v.THREAD_GIL_SAMPLES, "owner"))
+        for metric in (v.THREAD_GIL_SAMPLES, v.labelled(v.THREAD_GIL_SAMPLES, v.GIL_OWNER))
     )
     most = max(looks.values(), default=0.0)
     if most < _LOOKS or sum(held.values()) < _HELD * most:
@@ -110,7 +110,7 @@ def _owners(trace: Trace, members: Sequence[ServerThread]) -> tuple[Sequence[Ser
     rivals = sorted((one for one in members if held[one.track] >= _EACH * most), key=lambda one: -held[one.track])
     if sum(held[one.track] for one in rivals[1:]) < _RIVALS * most:
         return None
-    where = read_by(trace, rivals[0].track, v.labelled(v.THREAD_GIL_SAMPLES, "owner"))
+    where = read_by(trace, rivals[0].track, v.labelled(v.THREAD_GIL_SAMPLES, v.GIL_OWNER))
     shown = ", ".join(f"{one.row.name} {percent(100 * held[one.track] / most)}" for one in rivals[:4])
     return rivals, f"the GIL goes round: {shown} of {most:.0f} looks ({where})"
 

@@ -10,6 +10,7 @@ from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.evidence import gpu_names, recent_mean, says
 from llmtop.analysis.rules.signals import gpu_activity
 from llmtop.analysis.series.readings import server_gpus, server_track
+from llmtop.facts import GpuProcessFact
 from llmtop.model import Finding, Severity, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.units import percent
 
@@ -70,9 +71,10 @@ def _is_ours(trace: Trace, process: Track) -> bool:
 
 
 def _is_other(trace: Trace, process: Track) -> bool:
-    is_stranger = isinstance(process.facts.get("container_pid"), Unknown)  # in another namespace it may be ours
+    # In another namespace it may be ours.
+    is_stranger = isinstance(process.facts.get(GpuProcessFact.CONTAINER_PID), Unknown)
     return not (is_stranger or _is_ours(trace, process) or _MPS in process.name)
 
 
 def _pids(process: Track) -> tuple[object, ...]:
-    return ids.pid(process.id), process.facts.get("container_pid")
+    return ids.pid(process.id), process.facts.get(GpuProcessFact.CONTAINER_PID)

@@ -12,6 +12,7 @@ from llmtop.analysis.rules import idle
 from llmtop.analysis.rules.recurrence import Recurrence, recurrence
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.analysis.timeline.holders import idle_holder
+from llmtop.model import SpanKind
 from llmtop.units import duration, percent
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _what(trace: Trace, name: str) -> str:
     """What has this name."""
-    kinds = {"operator": "the operator", "python": "the function"}
+    kinds = {SpanKind.OPERATOR: "the operator", SpanKind.PYTHON: "the function"}
     own = (what for kind, what in kinds.items() if kind in trace.spans and name in trace.spans[kind].names)
     return next(own, "the range")
 

@@ -13,8 +13,9 @@ from llmtop import ids
 from llmtop.analysis.kernels.counters import LAUNCH, OCCUPANCY
 from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.table import dimensions, has_counters
-from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, findings, heavy
-from llmtop.model import Finding, KernelTable, Trace, TrackId
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, claims_of, findings, heavy
+from llmtop.facts import GpuFact
+from llmtop.model import Finding, KernelTable, SpanKind, Trace, TrackId
 from llmtop.units import duration
 
 id = "idle-sms"
@@ -47,7 +48,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     """Of captures that tell how many SMs the GPU has, and how many blocks a kernel; counters tell more of each."""
     if has_counters(trace):
         return
-    claims = [claim for judged in heavy(trace, counted=False) if (claim := _claim(judged)) is not None]
+    claims = claims_of(heavy(trace, counted=False), _claim)
     if sum(claim.judged.share for claim in claims) >= _NOTABLE_SHARE:
         yield from findings(id, source, claims, "most SMs have no block")
 
@@ -73,13 +74,13 @@ def _claim(judged: JudgedKernel) -> Claim | None:
 def _sms(judged: JudgedKernel) -> int:
     """How many the file says that its GPU has; 0 where it does not."""
     track = judged.trace.tracks.get(_gpu(judged))
-    sms = None if track is None else track.facts.get("sm_count")
+    sms = None if track is None else track.facts.get(GpuFact.SM_COUNT)
     return sms if isinstance(sms, int) else 0
 
 
 def _gpu(judged: JudgedKernel) -> TrackId:
     """The GPU that it ran on; where files of several ranks are one trace, only its span tells."""
-    spans = judged.trace.spans.get("kernel") if judged.trace.parts else None
+    spans = judged.trace.spans.get(SpanKind.KERNEL) if judged.trace.parts else None
     if spans is None:
         return ids.gpu(judged.kernels.table.device[judged.launch])
     return ids.gpu_of(spans.tracks[spans.track_id[judged.launch]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels.counters import quotient
-from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, busy_share, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, busy_share, claims_of, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import percent, si
 
@@ -23,8 +23,7 @@ _REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum"
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Heavy kernels of which the code can be changed."""
-    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
-    yield from findings(id, source, claims, "contended atomic updates")
+    yield from findings(id, source, claims_of(heavy(trace), judge), "contended atomic updates")
 
 
 def judge(judged: JudgedKernel) -> Claim | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, at_most, busy_share, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, at_most, busy_share, claims_of, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import percent, si
 
@@ -21,8 +21,7 @@ _PIPE = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum.pct_of_peak_sustained_el
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Heavy kernels of which the code can be changed."""
-    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
-    yield from findings(id, source, claims, "bank conflicts in shared memory")
+    yield from findings(id, source, claims_of(heavy(trace), judge), "bank conflicts in shared memory")
 
 
 def judge(judged: JudgedKernel) -> Claim | None:

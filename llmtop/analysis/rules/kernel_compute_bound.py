@@ -11,7 +11,7 @@ from llmtop.analysis.kernels.double_precision import OPCODES, Divisions, fp64_di
 from llmtop.analysis.kernels.roofline import KernelRoofline, Rate
 from llmtop.analysis.rules import kernel_enough_warps
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, JudgedKernel, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, JudgedKernel, claims_of, findings, heavy
 from llmtop.analysis.rules.kernel_waits import is_waiting
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent, si
@@ -108,8 +108,7 @@ _UNKNOWN = "see which pipe is busy"
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Heavy kernels whose compute throughput leads."""
-    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
-    yield from findings(id, source, claims, "compute-bound")
+    yield from findings(id, source, claims_of(heavy(trace), judge), "compute-bound")
 
 
 def judge(judged: JudgedKernel) -> Claim | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels import counters as c
-from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, claims_of, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import number as text
 from llmtop.units import percent
@@ -22,8 +22,7 @@ ADVICE = ("ThreadDivergence",)
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Heavy kernels of which the code can be changed."""
-    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
-    yield from findings(id, source, claims, "diverging warps")
+    yield from findings(id, source, claims_of(heavy(trace), judge), "diverging warps")
 
 
 def judge(judged: JudgedKernel) -> Claim | None:

@@ -14,6 +14,7 @@ from llmtop.analysis.rules.kernel_evidence import (
     SLACK,
     Claim,
     JudgedKernel,
+    claims_of,
     findings,
     heavy,
     occupancy_text,
@@ -51,8 +52,7 @@ _LIBRARY = "a lower precision, another algorithm of the library or other sizes; 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Heavy kernels."""
-    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
-    yield from findings(id, source, claims, "enough warps: instructions are the limit")
+    yield from findings(id, source, claims_of(heavy(trace), judge), "enough warps: instructions are the limit")
 
 
 @lru_cache(maxsize=4096)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -203,6 +203,11 @@ class Claim:
 
 
 _SHOWN = 4
+
+
+def claims_of(kernels: Iterable[JudgedKernel], judge: Callable[[JudgedKernel], Claim | None]) -> list[Claim]:
+    """What a rule says of those kernels that it has something to say of."""
+    return [claim for judged in kernels if (claim := judge(judged)) is not None]
 
 
 def findings(rule: str, source: str, claims: Iterable[Claim], several: str) -> Iterator[Finding]:

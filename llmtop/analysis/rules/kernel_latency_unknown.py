@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from llmtop.analysis.kernels.bounds import Bound
 from llmtop.analysis.rules import kernel_low_occupancy
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, JudgedKernel, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, JudgedKernel, claims_of, findings, heavy
 from llmtop.model import Finding, Trace, Unknown
 
 id = "kernel-latency-unknown"
@@ -19,8 +19,9 @@ _ADVICE = ("SOLBottleneck",)
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Heavy kernels of which somebody has to look once more."""
-    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
-    yield from findings(id, source, claims, "no unit is busy, and what the warps wait for was not collected")
+    yield from findings(
+        id, source, claims_of(heavy(trace), judge), "no unit is busy, and what the warps wait for was not collected"
+    )
 
 
 def judge(judged: JudgedKernel) -> Claim | None:

@@ -9,7 +9,7 @@ from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.bounds import Bound
 from llmtop.analysis.kernels.occupancy import occupancy
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, JudgedKernel, findings, heavy, occupancy_text
+from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, JudgedKernel, claims_of, findings, heavy, occupancy_text
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import binary_bytes, percent
 
@@ -34,8 +34,7 @@ _REGISTER_UNIT = 8
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Heavy kernels of which the code can be changed."""
-    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
-    yield from findings(id, source, claims, "too few warps to hide what they wait for")
+    yield from findings(id, source, claims_of(heavy(trace), judge), "too few warps to hide what they wait for")
 
 
 @lru_cache(maxsize=4096)

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 from llmtop.analysis.rules import kernel_low_occupancy
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import SLACK_OF_WAITING, Claim, JudgedKernel, findings, heavy, occupancy_text
+from llmtop.analysis.rules.kernel_evidence import (
+    SLACK_OF_WAITING,
+    Claim,
+    JudgedKernel,
+    claims_of,
+    findings,
+    heavy,
+    occupancy_text,
+)
 from llmtop.model import Finding, Trace
 from llmtop.units import percent
 
@@ -29,8 +37,7 @@ _LIBRARY = "give it more to do at once: a larger batch or longer sequences, or f
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Heavy kernels."""
-    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
-    yield from findings(id, source, claims, "warps wait for loads that nothing hides")
+    yield from findings(id, source, claims_of(heavy(trace), judge), "warps wait for loads that nothing hides")
 
 
 def judge(judged: JudgedKernel) -> Claim | None:

@@ -10,7 +10,7 @@ from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules import kernel_spills
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, JudgedKernel, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, JudgedKernel, claims_of, findings, heavy
 from llmtop.analysis.rules.kernel_waits import is_waiting
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent, si
@@ -35,8 +35,7 @@ ADVICE = ("SOLBottleneck", "SOLFPRoofline", "MemoryL2Compression")
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Heavy kernels whose memory throughput leads, at DRAM or in the caches."""
-    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
-    yield from findings(id, source, claims, "at the roof of the memory, or on the way to it")
+    yield from findings(id, source, claims_of(heavy(trace), judge), "at the roof of the memory, or on the way to it")
 
 
 def judge(judged: JudgedKernel) -> Claim | None:

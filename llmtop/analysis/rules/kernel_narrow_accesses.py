@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from llmtop.analysis.kernels.counters import quotient
 from llmtop.analysis.rules import kernel_atomics
-from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, JudgedKernel, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, JudgedKernel, claims_of, findings, heavy
 from llmtop.analysis.rules.kernel_uncoalesced import excessive_share
 from llmtop.model import Finding, Trace
 from llmtop.units import number as text
@@ -35,8 +35,7 @@ _SCATTERED = 0.3
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Heavy kernels of which the code can be changed."""
-    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
-    yield from findings(id, source, claims, "narrow accesses to global memory")
+    yield from findings(id, source, claims_of(heavy(trace), judge), "narrow accesses to global memory")
 
 
 def judge(judged: JudgedKernel) -> Claim | None:

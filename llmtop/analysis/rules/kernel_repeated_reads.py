@@ -9,7 +9,7 @@ from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.bounds import LATENCY_PERCENT, MARGIN_PERCENT
 from llmtop.analysis.kernels.counters import first, quotient
 from llmtop.analysis.rules import kernel_atomics, kernel_spills, kernel_uncoalesced
-from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, claims_of, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import number as text
 from llmtop.units import percent, si
@@ -37,8 +37,7 @@ _LIBRARY = "try another tile or algorithm of the library (its heuristics, autotu
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Heavy kernels."""
-    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
-    yield from findings(id, source, claims, "the same data is fetched from L2 again and again")
+    yield from findings(id, source, claims_of(heavy(trace), judge), "the same data is fetched from L2 again and again")
 
 
 def judge(judged: JudgedKernel) -> Claim | None:

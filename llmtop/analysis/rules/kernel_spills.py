@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels.counters import quotient
-from llmtop.analysis.rules.kernel_evidence import BUSY, Claim, JudgedKernel, busy_share, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import BUSY, Claim, JudgedKernel, busy_share, claims_of, findings, heavy
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent, si
 
@@ -21,8 +21,7 @@ _SPILLED = ("derived__local_spilling_requests", "sass__inst_executed_register_sp
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Heavy kernels of which the code can be changed."""
-    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
-    yield from findings(id, source, claims, "local memory for what does not fit into registers")
+    yield from findings(id, source, claims_of(heavy(trace), judge), "local memory for what does not fit into registers")
 
 
 def judge(judged: JudgedKernel) -> Claim | None:

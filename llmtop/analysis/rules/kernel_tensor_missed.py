@@ -11,7 +11,7 @@ from llmtop.analysis.kernels.counters import first
 from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.kernels.table import has_counters
-from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, claims_of, findings, heavy
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent, si
 
@@ -52,8 +52,7 @@ _SIXTEEN = Words(
 def check(trace: Trace) -> Iterator[Finding]:
     """Heavy kernels."""
     tell = judge if has_counters(trace) else judge_by_name
-    claims = [claim for judged in heavy(trace, counted=False) if (claim := tell(judged)) is not None]
-    yield from findings(id, source, claims, "matrix work without tensor cores")
+    yield from findings(id, source, claims_of(heavy(trace, counted=False), tell), "matrix work without tensor cores")
 
 
 def judge(judged: JudgedKernel) -> Claim | None:

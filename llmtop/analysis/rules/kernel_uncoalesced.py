@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels.counters import quotient
-from llmtop.analysis.rules.kernel_evidence import BUSY, Claim, JudgedKernel, at_most, busy_share, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import (
+    BUSY,
+    Claim,
+    JudgedKernel,
+    at_most,
+    busy_share,
+    claims_of,
+    findings,
+    heavy,
+)
 from llmtop.model import Finding, Trace
 from llmtop.units import number as text
 from llmtop.units import percent, si
@@ -34,8 +43,7 @@ _LIBRARY = (
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Heavy kernels."""
-    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
-    yield from findings(id, source, claims, "uncoalesced global accesses")
+    yield from findings(id, source, claims_of(heavy(trace), judge), "uncoalesced global accesses")
 
 
 def judge(judged: JudgedKernel) -> Claim | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels.counters import quotient
-from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, claims_of, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import percent
 
@@ -32,8 +32,7 @@ _OWN = (
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Heavy kernels of more than one wave."""
-    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
-    yield from findings(id, source, claims, "blocks that do not divide evenly")
+    yield from findings(id, source, claims_of(heavy(trace), judge), "blocks that do not divide evenly")
 
 
 def judge(judged: JudgedKernel) -> Claim | None:

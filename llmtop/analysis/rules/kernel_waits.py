@@ -13,6 +13,7 @@ from llmtop.analysis.rules.kernel_evidence import (
     SLACK_OF_WAITING,
     Claim,
     JudgedKernel,
+    claims_of,
     findings,
     heavy,
     occupancy_text,
@@ -83,8 +84,7 @@ _LIBRARY = (
 
 def check(trace: Trace) -> Iterator[Finding]:
     """Heavy kernels that load no unit."""
-    claims = [claim for judged in heavy(trace) if (claim := judge(judged)) is not None]
-    yield from findings(id, source, claims, "warps wait, and no unit is busy")
+    yield from findings(id, source, claims_of(heavy(trace), judge), "warps wait, and no unit is busy")
 
 
 def is_waiting(judged: JudgedKernel) -> bool:

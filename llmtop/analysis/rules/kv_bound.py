@@ -13,6 +13,7 @@ from llmtop.analysis.rules.needs import lacks_server
 from llmtop.analysis.rules.preemptions import Preempted, preempted
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.series.readings import history, server_track
+from llmtop.facts import ServerFact
 from llmtop.model import Finding, Metric, Severity, Trace, Track, TrackId, Unknown
 from llmtop.units import percent
 
@@ -54,7 +55,7 @@ def _by_gauges(trace: Trace, server: Track, uncounted: Unknown) -> Iterator[Find
     usage, waiting = (recent_mean(trace, server.id, one) for one in (v.SERVER_KV_USAGE, v.SERVER_WAITING))
     if usage is None or waiting is None or usage < _FULL or waiting < 1:
         is_short = waiting is None or waiting >= 1 or usage is None or usage >= _NEAR_FULL
-        yield from unjudged(id, uncounted) if is_short and server.facts.get("preempts") != 0 else ()
+        yield from unjudged(id, uncounted) if is_short and server.facts.get(ServerFact.PREEMPTS) != 0 else ()
         return
     if not limit(trace, server.id).is_kv:
         return  # all places are taken: no block is missed

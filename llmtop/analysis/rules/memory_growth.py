@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.timeline.memory import memory_pools
 from llmtop.analysis.timeline.memory_table import growth_text, owner_title
+from llmtop.facts import GpuFact
 from llmtop.model import Finding, Severity, Unknown
 from llmtop.units import binary_bytes, count
 
@@ -57,7 +58,7 @@ def _finding(trace: Trace, pool: MemoryPool, growth: Growth) -> Finding:
 def _steps_left(trace: Trace, pool: MemoryPool, growth: Growth) -> tuple[str, ...]:
     """After how many steps as these the GPU's memory is full, where its size is told."""
     facts = trace.tracks[pool.track].facts if pool.track in trace.tracks else {}
-    total = facts.get("memory_total")
+    total = facts.get(GpuFact.MEMORY_TOTAL)
     if not isinstance(total, int) or not pool.told:
         return ()
     steps = int((total - pool.levels[-1]) / growth.per_step)

@@ -13,6 +13,7 @@ from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.signals import gpu_activity
 from llmtop.analysis.series.readings import latest, mean, own_gpus, server_gpus, server_track, why_kind_missing
 from llmtop.analysis.threads.shares import Shares, threads_view
+from llmtop.facts import ProcessFact
 from llmtop.model import Trace, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def uses_unseen_gpu(trace: Trace) -> bool:
     """
     if own_gpus(trace):
         return False
-    opened = (track.facts.get("gpus_open") for track in trace.tracks_of(TrackKind.PROCESS))
+    opened = (track.facts.get(ProcessFact.GPUS_OPEN) for track in trace.tracks_of(TrackKind.PROCESS))
     if any(isinstance(count, int) and count for count in opened):
         return True
     metrics = {v.LIBRARY_OBSERVED.name, v.THREAD_LAUNCHES.name, v.THREAD_CUDA_SYNC.name}

@@ -9,7 +9,7 @@ from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules import idle, stakes
 from llmtop.analysis.timeline.account import AFTER, BEFORE
 from llmtop.analysis.timeline.causes import Cause
-from llmtop.model import Severity
+from llmtop.model import KINETO, Severity
 
 if TYPE_CHECKING:
     from llmtop.analysis.timeline.account import IdlePart
@@ -80,7 +80,7 @@ def _at_the_edges(trace: Trace) -> Iterator[Finding]:
             rule=id,
             message=f"{where}: the program's start or end is in the capture",
             action=_EDGES,
-            no_command=(_RECORDED if trace.origin.kind == "kineto" else _MARKED).of(trace),
+            no_command=(_RECORDED if trace.origin.kind == KINETO else _MARKED).of(trace),
             basis=None,
             severity=Severity.INFO,
         )

@@ -9,6 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.timeline.work import work_by_gpu
+from llmtop.model import SpanKind
 from llmtop.text import range_name
 from llmtop.units import duration
 
@@ -56,7 +57,7 @@ def recurrence(trace: Trace, gpu: TrackId, name: str) -> Recurrence | None:
 
 def _gaps_in_ranges(trace: Trace, gpu: TrackId, name: str) -> Sequence[Sequence[int]]:
     """The lengths of the gaps whose middle lies in each range of the name."""
-    ranges, work = trace.spans.get("nvtx"), work_by_gpu(trace).get(gpu)
+    ranges, work = trace.spans.get(SpanKind.NVTX), work_by_gpu(trace).get(gpu)
     if ranges is None or work is None:
         return ()
     wanted = {i for i, full in enumerate(ranges.names) if range_name(full) == name}

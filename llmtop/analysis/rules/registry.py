@@ -12,7 +12,7 @@ from llmtop.analysis.commands.live import is_root
 from llmtop.analysis.rules.base import Unjudged, grave_rules
 from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.scope import is_live, is_watched
-from llmtop.model import NS_PER_S, Finding, Severity, TrackKind
+from llmtop.model import KINETO, NS_PER_S, Finding, Severity, TrackKind
 from llmtop.remedies import for_root
 
 if TYPE_CHECKING:
@@ -85,9 +85,7 @@ def diagnose(trace: Trace, rules: Sequence[Rule] | None = None) -> Diagnosis:
     return _diagnose(trace, rule_book(trace).asked(trace) if rules is None else tuple(rules))
 
 
-_NSYS = "(nsys)"
-_TIMELINES = {"kineto": "PyTorch's profiler"}
-"""What records timelines beside nsys, by the kind of the file."""
+_NSYS, _KINETO = "(nsys)", "(PyTorch's profiler)"
 
 
 @lru_cache(maxsize=4)
@@ -115,10 +113,9 @@ def _diagnose(trace: Trace, rules: tuple[Rule, ...]) -> Diagnosis:
 
 def _sourced(trace: Trace, finding: Finding) -> Finding:
     """Numbers of a timeline with the tool that it is of, where that is another one than rules write them with."""
-    tool = _TIMELINES.get(trace.origin.kind)
-    if tool is None:
+    if trace.origin.kind != KINETO:
         return finding
-    return replace(finding, evidence=tuple(one.replace(_NSYS, f"({tool})") for one in finding.evidence))
+    return replace(finding, evidence=tuple(one.replace(_NSYS, _KINETO) for one in finding.evidence))
 
 
 def _rank(finding: Finding) -> tuple[int, float]:

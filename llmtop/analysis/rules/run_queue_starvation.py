@@ -29,6 +29,7 @@ from llmtop.analysis.series.readings import own_gpus
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.analysis.server.configuration import one_of
 from llmtop.analysis.threads.neighbours import STEAL_PERCENT, count_cpus, host, neighbours, neighbours_cores, says_who
+from llmtop.facts import HostFact, ThreadFact
 from llmtop.model import Finding, Severity, Trace, Unknown
 
 id = "run-queue-starvation"
@@ -148,7 +149,7 @@ def _is_pinned(trace: Trace, late: ServerThread) -> bool:
 
 
 def _cpus(trace: Trace, late: ServerThread) -> str:
-    return str(trace.tracks[late.track].facts.get("cpus", ""))
+    return str(trace.tracks[late.track].facts.get(ThreadFact.CPUS, ""))
 
 
 def _action(trace: Trace, late: ServerThread) -> str:
@@ -174,5 +175,5 @@ def _says_cores(trace: Trace) -> tuple[str, ...]:
 def _cores(trace: Trace) -> tuple[float, float]:
     """How many cores the server uses, and how many there are; 0 where that is not known."""
     machine = trace.tracks.get(ids.HOST)
-    count = machine.facts.get("cores", 0) if machine is not None else 0
+    count = machine.facts.get(HostFact.CORES, 0) if machine is not None else 0
     return sum(thread.shares.on_cpu for thread in threads(trace)), float(count) if isinstance(count, int) else 0.0

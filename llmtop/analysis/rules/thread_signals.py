@@ -16,7 +16,7 @@ from llmtop.analysis.series.histograms import Distribution
 from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import increase, step_increase
 from llmtop.analysis.series.readings import counter_rate, source
-from llmtop.analysis.threads.probes import EMPTY_POLLS_PER_S, YIELDS_PER_S
+from llmtop.analysis.threads.probes import SPIN_LIMITS
 from llmtop.analysis.threads.shares import Shares, api_threads, engine_thread, thread_label, threads_view
 from llmtop.model import NS_PER_S, TrackId, Unknown
 from llmtop.units import percent, quantity
@@ -55,8 +55,6 @@ _LOOPS = ("enginecore", "scheduler", "worker")
 _DOES_ANYTHING = 0.01
 """Share of the time awake from which a thread does more than to be there."""
 
-_SPIN_LIMITS = {"sched_yield": YIELDS_PER_S, "poll": EMPTY_POLLS_PER_S}
-"""Calls per second on a CPU."""
 _ONE_CORE = (0.8, 1.1)
 """What threads that take turns make together, in cores."""
 _SWITCHES_PER_S = 10.0
@@ -292,9 +290,9 @@ def spins(trace: Trace, thread: ServerThread) -> bool:
     cpu_s = step_increase(trace.get(thread.track, v.THREAD_ON_CPU), start_ns, trace.end_ns) / NS_PER_S
     asked = {
         kind: step_increase(trace.get(thread.track, v.labelled(v.THREAD_SPINS, kind)), start_ns, trace.end_ns)
-        for kind in _SPIN_LIMITS
+        for kind in SPIN_LIMITS
     }
-    return any(count >= _SPIN_LIMITS[kind] * cpu_s > 0 for kind, count in asked.items())
+    return any(count >= SPIN_LIMITS[kind] * cpu_s > 0 for kind, count in asked.items())
 
 
 def says_own_cost(trace: Trace) -> Iterator[str]:
@@ -349,7 +347,7 @@ def says_on_cpu(trace: Trace, thread: ServerThread) -> str:
 
 def says_polling(trace: Trace, thread: ServerThread) -> str:
     """That a thread polls, with who says so."""
-    kinds = (v.labelled(v.THREAD_SPINS, kind) for kind in ("sched_yield", "poll"))
+    kinds = (v.labelled(v.THREAD_SPINS, kind) for kind in v.SpinKind)
     where = next((who for kind in kinds if (who := source(trace, thread.track, kind))), "probes")
     return f"polling {percent(100 * (thread.shares.polling or 0.0))} ({where})"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
+from llmtop.facts import OriginFact
 from llmtop.model import NS_PER_S, TrackKind
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _USUAL_S = 1.0
 
 def interval_s(trace: Trace) -> float:
     """Seconds between two looks at each source, as the session was told; 1 where a trace does not say."""
-    interval = trace.origin.facts.get("interval_s", _USUAL_S)
+    interval = trace.origin.facts.get(OriginFact.INTERVAL_S, _USUAL_S)
     return float(interval) if isinstance(interval, int | float) else _USUAL_S
 
 

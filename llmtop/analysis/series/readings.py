@@ -12,6 +12,7 @@ from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.series import ages
 from llmtop.analysis.series.rates import TOO_FEW, Increase, RateHistory, increase
+from llmtop.facts import GpuProcessFact, ProcessFact, ServerFact
 from llmtop.model import NS_PER_S, Missing, Series, StackWindow, Trace, TrackId, TrackKind, Unknown, UnknownKind
 from llmtop.text import clean
 
@@ -162,7 +163,7 @@ def grown_within(trace: Trace, track: TrackId, series: Series | None, window_ns:
     grown = increase(series, window_ns, trace.end_ns)
     if grown is not TOO_FEW:
         return grown
-    page_ms = trace.tracks[track].facts.get("scrape_ms") if track in trace.tracks else None
+    page_ms = trace.tracks[track].facts.get(ServerFact.SCRAPE_MS) if track in trace.tracks else None
     if not isinstance(page_ms, int | float) or page_ms < _SLOW_PAGE_MS:
         return grown
     page_s = page_ms / 1000
@@ -214,7 +215,7 @@ def own_gpus(trace: Trace) -> tuple[Track, ...]:
         return tuple(track for track in tracks if track.id in held) or tracks
     if not processes:
         return tracks
-    counts = [track.facts["gpus_open"] for track in processes if "gpus_open" in track.facts]
+    counts = [track.facts[ProcessFact.GPUS_OPEN] for track in processes if ProcessFact.GPUS_OPEN in track.facts]
     known = [count for count in counts if isinstance(count, int)]
     if any(known) or not counts:
         return tracks
@@ -231,7 +232,7 @@ def _held_gpus(trace: Trace) -> frozenset[str]:
 def _are_users_listed(trace: Trace, tracks: tuple[Track, ...]) -> bool:
     """Whether the driver's list of each GPU is read, and is of our PID namespace: who works on one is in its list."""
     users = trace.tracks_of(TrackKind.GPU_PROCESS)
-    if any(isinstance(one.facts.get("container_pid"), Unknown) for one in users):
+    if any(isinstance(one.facts.get(GpuProcessFact.CONTAINER_PID), Unknown) for one in users):
         return False
     lists = (trace.why_missing(whats.facet(one.id, whats.Facet.PROCESSES), whats.track(one.id)) for one in tracks)
     are_read = all(why is None for why in lists)

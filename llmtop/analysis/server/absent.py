@@ -14,6 +14,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.server.configuration import number
 from llmtop.analysis.server.fault import Fault
 from llmtop.analysis.server.processes import GONE, parts
+from llmtop.facts import ProcessFact
 from llmtop.model import Feature, TrackKind
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def absent_faults(trace: Trace) -> Iterator[Fault]:
     """The engine, or ranks of it; only of a server that has answered, all of whose processes say what they are."""
     living = parts(trace)
     root = next((part for part in living if part.is_root), None)
-    core = "" if root is None else str(root.track.facts.get("core", ""))
+    core = "" if root is None else str(root.track.facts.get(ProcessFact.CORE, ""))
     if root is None or not core or not _has_answered(trace) or _may_be_any(trace, root):
         return
     known = {track.name for track in trace.tracks_of(TrackKind.ENDED)} | {part.role for part in living}
@@ -60,7 +61,9 @@ def _has_answered(trace: Trace) -> bool:
 
 def _may_be_any(trace: Trace, root: ServerPart) -> bool:
     others = (track for track in trace.tracks_of(TrackKind.PROCESS) if track.id != root.track.id)
-    roles = {str(track.facts.get("role", "")) for track in others if track.facts.get("part") != 1}
+    roles = {
+        str(track.facts.get(ProcessFact.ROLE, "")) for track in others if track.facts.get(ProcessFact.IS_PART) != 1
+    }
     return any(role == root.role or (_NOT_TITLED.search(role) and role not in _HELPERS) for role in roles)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import settings
 from llmtop.analysis.series.readings import own_gpus
+from llmtop.facts import SETTINGS_OF
 from llmtop.model import Feature, Trace, TrackKind, Unknown
 from llmtop.settings import keys_of
 
@@ -77,7 +78,7 @@ def setting(trace: Trace, feature: Feature) -> Setting | Unknown:
     keys = keys_of(feature)
     value = facts.get(keys.value)
     if value is None:
-        return Unknown(f"{facts['engine_kind']} has no setting for {feature.replace('_', ' ')} that llmtop knows")
+        return Unknown(f"{facts[SETTINGS_OF]} has no setting for {feature.replace('_', ' ')} that llmtop knows")
     return value if isinstance(value, Unknown) else Setting(feature, value, str(facts.get(keys.source)))
 
 
@@ -138,4 +139,4 @@ def one_of(*options: str, otherwise: str = "") -> str:
 def _facts(trace: Trace) -> Mapping[str, Fact] | None:
     """Those of the endpoint, which knows the version and what the server says; else those of the root process."""
     tracks = (*trace.tracks_of(TrackKind.SERVER), *trace.tracks_of(TrackKind.PROCESS))
-    return next((track.facts for track in tracks if "engine_kind" in track.facts), None)
+    return next((track.facts for track in tracks if SETTINGS_OF in track.facts), None)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import FRESH_NS
+from llmtop.facts import EndedFact, EndpointFact, SignalSender
 from llmtop.model import NS_PER_S, TrackKind
-from llmtop.vocabulary import EndedFact, EndpointAnswer, EndpointFact, SignalSender
+from llmtop.vocabulary import EndpointAnswer
 
 if TYPE_CHECKING:
     from llmtop.model import Series, Trace, Track

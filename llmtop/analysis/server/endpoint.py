@@ -12,9 +12,10 @@ from llmtop.analysis.server.configuration import change, one_of
 from llmtop.analysis.server.ending import is_recent
 from llmtop.analysis.server.fault import Fault, for_s
 from llmtop.analysis.server.processes import parts
+from llmtop.facts import EndpointFact
 from llmtop.model import NS_PER_S, Feature, Severity, TrackKind, Unknown
 from llmtop.text import quoted
-from llmtop.vocabulary import EndpointAnswer, EndpointFact
+from llmtop.vocabulary import EndpointAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

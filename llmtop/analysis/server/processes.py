@@ -13,8 +13,9 @@ from llmtop.analysis.series.readings import FRESH_NS
 from llmtop.analysis.server.ending import KILLED_NS, OBEYED_NS, ended_by_server, is_ending
 from llmtop.analysis.server.fault import Fault, for_s
 from llmtop.analysis.threads.shares import API_ROLES
+from llmtop.facts import EndedFact, ProcessFact, SignalSender
 from llmtop.model import NS_PER_S, TrackKind, Unknown
-from llmtop.vocabulary import EndedFact, ProcessState, SignalSender
+from llmtop.vocabulary import ProcessState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,9 +73,13 @@ def parts(trace: Trace) -> tuple[ServerPart, ...]:
     """The living processes that make up the server."""
     found = []
     for track in trace.tracks_of(TrackKind.PROCESS):
-        if track.facts.get("part") == 1:
+        if track.facts.get(ProcessFact.IS_PART) == 1:
             pid = ids.pid(track.id)
-            found.append(ServerPart(track, pid, str(track.facts.get("role", "")), track.facts.get("root") == pid))
+            found.append(
+                ServerPart(
+                    track, pid, str(track.facts.get(ProcessFact.ROLE, "")), track.facts.get(ProcessFact.ROOT) == pid
+                )
+            )
     return tuple(found)
 
 

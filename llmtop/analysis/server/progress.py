@@ -19,6 +19,7 @@ from llmtop.analysis.series.readings import latest, server_gpus, server_track, s
 from llmtop.analysis.server.fault import Fault, for_s
 from llmtop.analysis.server.processes import is_front, parts
 from llmtop.analysis.threads.shares import Shares, threads_view
+from llmtop.facts import ProcessFact, ThreadFact
 from llmtop.model import NS_PER_S, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -153,13 +154,17 @@ def _gpu_percent(trace: Trace, metric: Metric, window_ns: int) -> float | None:
 def _waits_for_unseen_gpu(trace: Trace) -> bool:
     """A thread sleeps in a GPU's driver, and what the GPU does is not known."""
     causes = (v.ThreadCause.GPU_DRIVER, v.ThreadCause.CUDA_SYNC)
-    return any(track.facts.get("state") in causes for track in trace.tracks_of(TrackKind.THREAD))
+    return any(track.facts.get(ThreadFact.STATE) in causes for track in trace.tracks_of(TrackKind.THREAD))
 
 
 def _cores_used(trace: Trace, window_ns: int) -> float | None:
     """Of all processes but the front ends: compilers that the engine started work for it."""
     used = 0.0
-    own = [track for track in trace.tracks_of(TrackKind.PROCESS) if not is_front(str(track.facts.get("role", "")))]
+    own = [
+        track
+        for track in trace.tracks_of(TrackKind.PROCESS)
+        if not is_front(str(track.facts.get(ProcessFact.ROLE, "")))
+    ]
     for track in own or trace.tracks_of(TrackKind.PROCESS):
         grown = increase(trace.get(track.id, v.PROCESS_CPU), window_ns, trace.end_ns)
         if isinstance(grown, Unknown):

@@ -13,6 +13,7 @@ from llmtop.analysis.series.readings import counter_rate, latest, rate_history, 
 from llmtop.analysis.threads.probes import LEAST_OBSERVED
 from llmtop.analysis.threads.shares import WINDOW_NS, Shares, ThreadRow, causes_text, thread_label, threads_view
 from llmtop.analysis.threads.stall_times import RUN_QUEUE, timed_stacks
+from llmtop.facts import ThreadFact
 from llmtop.model import NS_PER_S, Fact, Metric, Trace, TrackId, TrackKind, Unknown
 from llmtop.units import percent, quantity
 
@@ -72,13 +73,16 @@ def _identity(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
     yield Detail("name", row.name)
     yield Detail("process", f"{row.role} (pid {row.pid})")
     yield Detail("tid", str(row.tid))
-    yield Detail("CPU", _said(facts.get("cpu")))
-    yield Detail("may run on", _said(facts.get("cpus")))
+    yield Detail("CPU", _said(facts.get(ThreadFact.CPU)))
+    yield Detail("may run on", _said(facts.get(ThreadFact.CPUS)))
     memory = latest(trace, ids.process(row.pid), v.PROCESS_RSS)
     yield Detail(
         "memory", memory if isinstance(memory, Unknown) else f"{quantity(memory, 'bytes')} resident, its process"
     )
-    yield Detail("now", f"{row.state} {facts.get('wchan', '')}".strip() or Unknown("its state has not been read yet"))
+    yield Detail(
+        "now",
+        f"{row.state} {facts.get(ThreadFact.WAIT_CHANNEL, '')}".strip() or Unknown("its state has not been read yet"),
+    )
 
 
 def _time(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
@@ -119,7 +123,7 @@ def _labelled_rates(trace: Trace, track: TrackId, metric: Metric) -> list[tuple[
 def _waker(trace: Trace, label: str) -> str:
     if label == "0":
         return "a timer or an interrupt"
-    if label == "outside":
+    if label == v.OUTSIDE:
         return "a thread of another container"
     threads = (track for track in trace.tracks_of(TrackKind.THREAD) if str(ids.tid(track.id)) == label)
     found = next(threads, None)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import latest
+from llmtop.facts import NeighbourFact
 from llmtop.model import NS_PER_S, TrackKind, Unknown
 from llmtop.units import percent
 
@@ -69,7 +70,7 @@ def neighbours(trace: Trace) -> tuple[Neighbour, ...]:
         series, pid = trace.get(track.id, v.NEIGHBOUR_CPU), ids.pid(track.id)
         cores = sum(value for t_ns, value in series.known if t_ns in looks) / len(looks) if series and looks else 0.0
         if cores > 0 and ids.process(pid) not in trace.tracks:
-            groups.setdefault((track.name, str(track.facts.get("cgroup", ""))), []).append((cores, pid))
+            groups.setdefault((track.name, str(track.facts.get(NeighbourFact.CGROUP, ""))), []).append((cores, pid))
     found = (
         Neighbour(name, tuple(pid for _, pid in sorted(members, reverse=True)), group, sum(c for c, _ in members))
         for (name, group), members in groups.items()

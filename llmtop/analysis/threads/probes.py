@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import lt
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llmtop import ids, whats
 from llmtop import vocabulary as v
@@ -19,7 +19,7 @@ from llmtop.analysis.series.rates import step_increase
 from llmtop.model import NS_PER_S, TrackId, TrackKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from llmtop.analysis.series.grid import Cells
     from llmtop.analysis.series.labels import Keys
@@ -50,7 +50,8 @@ on sched_yield (vllm-project/vllm issue 19036), SGLang's idle scheduler made 11,
 _FEWEST_SPINS = 1_000
 """Fewer in a whole window are no polling: at the lower limit they pass a fifth of a second."""
 _NO_CAUSES = (v.ThreadCause.RUNNING, v.ThreadCause.UNSEEN)
-_SPIN_LIMITS = {"sched_yield": YIELDS_PER_S, "poll": EMPTY_POLLS_PER_S}
+SPIN_LIMITS: Final[Mapping[str, int]] = {v.SpinKind.YIELD: YIELDS_PER_S, v.SpinKind.POLL: EMPTY_POLLS_PER_S}
+"""Calls per second on a CPU, by kind."""
 _LAUNCH_CALLS = ("cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch", "cudaLaunchKernel", "cudaGraphLaunch")
 """What probes on launches are on; of calls within calls one is enough."""
 
@@ -110,7 +111,7 @@ def _labels_of(names: Keys) -> ProbeSeries:
             causes[:] = [cause for cause in causes if cause not in _NO_CAUSES]
     found.spinning.update(map(ids.process_of, found.spins))
     for calls in found.spin_calls.values():
-        calls[:] = [call for call in calls if call == "sched_yield" or call.endswith("(no wait)")]
+        calls[:] = [call for call in calls if call == v.SpinKind.YIELD or call.endswith("(no wait)")]
     return found
 
 
@@ -302,7 +303,7 @@ def _polling_seen(
         on_grid(probe_steps(trace.get(thread, v.labelled(v.THREAD_SPINS, kind)), calls, *window), grid)
         for kind in kinds
     ]
-    limits = [_SPIN_LIMITS.get(kind, YIELDS_PER_S) / NS_PER_S for kind in kinds]
+    limits = [SPIN_LIMITS.get(kind, YIELDS_PER_S) / NS_PER_S for kind in kinds]
     for ran, waited, launched, *rates in zip(on_cpu, queued, launches, *spins, strict=True):
         if ran is None or waited is None:
             yield None, False, None

@@ -24,6 +24,7 @@ from llmtop.analysis.threads.probes import (
     probe_series,
     sliced_causes,
 )
+from llmtop.facts import ThreadFact
 from llmtop.model import NS_PER_S, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.vocabulary import ThreadCause
 
@@ -198,7 +199,7 @@ def thread_row(trace: Trace, track: Track, window_ns: int, series: ProbeSeries) 
 
 
 def _row(track: Track, shares: Shares | Unknown) -> ThreadRow:
-    role, state = track.facts.get("role", ""), track.facts.get("state", "")
+    role, state = track.facts.get(ThreadFact.ROLE, ""), track.facts.get(ThreadFact.STATE, "")
     return ThreadRow(ids.pid(track.id), ids.tid(track.id), track.name, _text(role), shares, _text(state))
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from llmtop import ids
 from llmtop.analysis.threads.python_frames import is_python
 from llmtop.analysis.threads.shares import API_ROLES, ENGINE_ROLES, HELD_UP, WINDOW_NS, Shares, threads_view
+from llmtop.facts import ThreadFact
 from llmtop.model import NS_PER_S, Stack, Trace, TrackId, Unknown
 from llmtop.vocabulary import ON_CPU, STACKS_WINDOW_NS, PythonState, ThreadCause
 
@@ -232,5 +233,5 @@ def _rests(track: TrackId, activity: _Activity, trace: Trace) -> bool:
 
 def _has_role(tracks: Mapping[TrackId, Track], thread: TrackId, parts: Iterable[str]) -> bool:
     process = ids.process_of(thread)
-    roles = [str(tracks[one].facts.get("role", "")) for one in (thread, process) if one in tracks]
+    roles = [str(tracks[one].facts.get(ThreadFact.ROLE, "")) for one in (thread, process) if one in tracks]
     return any(part in role.casefold() for role in roles for part in parts)

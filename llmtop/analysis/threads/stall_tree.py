@@ -20,6 +20,7 @@ from llmtop.analysis.threads.python_frames import (
 )
 from llmtop.analysis.threads.stall_times import AWAKE, RUN_QUEUE, leading_thread, timed_stacks
 from llmtop.analysis.views import NodeKind, StackNode, StackTree
+from llmtop.facts import ProcessFact
 from llmtop.model import Trace, TrackId, TrackKind, Unknown
 from llmtop.vocabulary import ON_CPU
 
@@ -269,7 +270,7 @@ class _FrameNames:
         pid, track = ids.pid(thread), self._tracks.get(ids.process_of(thread))
         if track is None:
             return f"{self._ended.get(pid, 'process')} {pid}"
-        role = track.facts.get("role", "")
+        role = track.facts.get(ProcessFact.ROLE, "")
         return f"{role if isinstance(role, str) and role else track.name} {pid}"
 
     def thread(self, thread: TrackId) -> str:

@@ -10,6 +10,7 @@ from llmtop.analysis.series.readings import counter_rate, told_why_absent
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.threads.shares import WINDOW_NS, Shares, ThreadRow, ThreadsView, causes_text
 from llmtop.analysis.views import Cell, Column
+from llmtop.facts import ThreadFact
 from llmtop.model import Metric, Trace, Unknown
 
 if TYPE_CHECKING:
@@ -85,18 +86,18 @@ def _cells(trace: Trace, rows: Sequence[ThreadRow]) -> Iterator[Cell]:
     yield first.pid
     yield first.tid if is_one else _SEVERAL
     facts = trace.tracks[first.track].facts if first.track in trace.tracks else {}
-    cpu = facts.get("cpu", _NOT_READ)
+    cpu = facts.get(ThreadFact.CPU, _NOT_READ)
     yield cpu if is_one else _SEVERAL
     yield from _shares_cells([row.shares for row in rows])
     for metric in (v.THREAD_VOLUNTARY, v.THREAD_INVOLUNTARY):
         yield _rate(trace, rows, metric)
     shares = first.shares
     if isinstance(shares, Unknown):
-        yield from (shares, shares, facts.get("cpus", _NOT_READ), shares)
+        yield from (shares, shares, facts.get(ThreadFact.CPUS, _NOT_READ), shares)
         return
     for share, metric in ((shares.polling, v.THREAD_SPINS), (shares.in_cuda_sync, v.THREAD_CUDA_SYNC)):
         yield told_why_absent(trace, first.track, metric) or _NOT_SEEN if share is None else share
-    yield facts.get("cpus", _NOT_READ)
+    yield facts.get(ThreadFact.CPUS, _NOT_READ)
     yield causes_text(shares)
 
 

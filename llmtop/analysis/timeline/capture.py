@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from llmtop import whats
 from llmtop.analysis.commands import profiling
-from llmtop.analysis.timeline.work import GPU_WORK, gpus_at_work
-from llmtop.model import Unknown
+from llmtop.analysis.timeline.work import gpus_at_work
+from llmtop.model import API_CALLS, GPU_WORK, SpanKind, Unknown
 from llmtop.text import listed
 from llmtop.units import duration
 
@@ -16,19 +17,24 @@ if TYPE_CHECKING:
 
     from llmtop.model import SpanTable, Trace
 
-_ENDS = {"GPU work": GPU_WORK, "CUDA call": ("launch", "call"), "NVTX range": ("nvtx",), "operator": ("operator",)}
+_ENDS = {
+    "GPU work": GPU_WORK,
+    "CUDA call": API_CALLS,
+    "NVTX range": (SpanKind.NVTX,),
+    "operator": (SpanKind.OPERATOR,),
+}
 """By what a capture begins and ends."""
-_AROUND = {
-    "os": "OS calls",
-    "off-cpu": "scheduling",
-    "sample": "CPU samples",
-    "overhead": "the profiler's work",
-    "sync": "waits for GPUs",
-    "gpu-range": "ranges on GPUs",
-    "region": "calls of libraries",
-    "page-fault": "page faults",
-    "allocation": "allocations",
-    "captured": "captures of graphs",
+_AROUND: Mapping[str, str] = {
+    SpanKind.OS: "OS calls",
+    SpanKind.OFF_CPU: "scheduling",
+    SpanKind.SAMPLE: "CPU samples",
+    SpanKind.OVERHEAD: "the profiler's work",
+    SpanKind.SYNC: "waits for GPUs",
+    SpanKind.GPU_RANGE: "ranges on GPUs",
+    SpanKind.REGION: "calls of libraries",
+    SpanKind.PAGE_FAULT: "page faults",
+    SpanKind.ALLOCATION: "allocations",
+    SpanKind.CAPTURED: "captures of graphs",
 }
 """What there can be before and after, of the CPU side."""
 

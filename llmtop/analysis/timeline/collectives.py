@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.timeline.claims import OpenRanges
 from llmtop.columns import rows_by_key
+from llmtop.model import SpanKind
 from llmtop.units import binary_bytes, si
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Collective:
 @lru_cache(maxsize=2)
 def collectives(trace: Trace) -> Mapping[int, Collective]:
     """Those of the kernels of a trace of which it is told what they send, by the row of the kernel's span."""
-    kernels = trace.spans.get("kernel")
+    kernels = trace.spans.get(SpanKind.KERNEL)
     if kernels is None:
         return {}
     found = {row: made for row, note in kernels.notes.items() if (made := _of_note(note, "", {})) is not None}

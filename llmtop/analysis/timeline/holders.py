@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.timeline.account import idle_pieces
 from llmtop.analysis.timeline.cover import Cover
 from llmtop.analysis.timeline.ranges import demands
+from llmtop.model import SpanKind
 from llmtop.text import range_name
 from llmtop.units import count, duration, percent
 
@@ -21,7 +22,7 @@ _HOLDS = 0.5
 """Of the idle time."""
 _ALL = 0.8
 """Ranges that last for so much of the capture hold whatever there is. Ours."""
-_KINDS = ("nvtx", "operator")
+_KINDS = (SpanKind.NVTX, SpanKind.OPERATOR)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop import whats
 from llmtop.analysis.timeline.causes import DRIVER_WORK, Cause, cause_of_call, cause_of_os_call
-from llmtop.analysis.timeline.work import GPU_WORK, gpu_by_join, gpu_title
+from llmtop.analysis.timeline.work import gpu_by_join, gpu_title
 from llmtop.columns import in_order
+from llmtop.model import GPU_WORK, SpanKind
 from llmtop.text import range_name
 
 if TYPE_CHECKING:
@@ -151,10 +152,11 @@ def host_threads(trace: Trace, outside: Label) -> dict[str, HostThread]:
     `outside` is what to call time of which nothing was recorded.
     """
     gpus = gpu_by_join(trace)
-    launches, calls = _layers(trace, "launch", _launch, gpus), _layers(trace, "call", _call, gpus, _copies(trace))
-    overhead, os_calls = _layers(trace, "overhead", _overhead), _layers(trace, "os", _os_call)
-    off_cpu, code = _layers(trace, "off-cpu", _off_cpu), [_layers(trace, kind, of) for kind, of in _CODE.items()]
-    samples, untraced = _layers(trace, "sample", _sample), _untraced_graphs(trace)
+    launches = _layers(trace, SpanKind.LAUNCH, _launch, gpus)
+    calls = _layers(trace, SpanKind.CALL, _call, gpus, _copies(trace))
+    overhead, os_calls = _layers(trace, SpanKind.OVERHEAD, _overhead), _layers(trace, SpanKind.OS, _os_call)
+    off_cpu, code = _layers(trace, SpanKind.OFF_CPU, _off_cpu), [_layers(trace, kind, of) for kind, of in _CODE.items()]
+    samples, untraced = _layers(trace, SpanKind.SAMPLE, _sample), _untraced_graphs(trace)
     threads = {}
     for track in dict.fromkeys((*launches, *calls)):
         waits, quick = _parted(calls.get(track, _EMPTY))
@@ -179,7 +181,7 @@ def is_graph_launch(call: str) -> bool:
 
 def _untraced_graphs(trace: Trace) -> Mapping[str, Sequence[int]]:
     """When graphs were launched that left no work, by thread; only of captures that say that they lack it."""
-    spans = trace.spans.get("launch")
+    spans = trace.spans.get(SpanKind.LAUNCH)
     if spans is None or trace.why_missing(whats.KERNELS_IN_GRAPHS) is None:
         return {}
     are_graphs = [is_graph_launch(name) for name in spans.names]
@@ -221,7 +223,7 @@ def _layers(
 
 def _copies(trace: Trace) -> Mapping[int, str]:
     """The kind of each copy by its join key, of those whose calls differ from others: pageable, and within GPUs."""
-    spans = trace.spans.get("memcpy")
+    spans = trace.spans.get(SpanKind.MEMCPY)
     if spans is None:
         return {}
     kinds = [PAGEABLE if PAGEABLE in name else WITHIN if _ON_GPUS.search(name) else "" for name in spans.names]
@@ -359,5 +361,9 @@ def _sample(name: str) -> Label:
     return Cause.OWN_CODE, name
 
 
-_CODE: Mapping[str, Callable[[str], Label]] = {"nvtx": _range, "python": _sample, "operator": _sample}
+_CODE: Mapping[str, Callable[[str], Label]] = {
+    SpanKind.NVTX: _range,
+    SpanKind.PYTHON: _sample,
+    SpanKind.OPERATOR: _sample,
+}
 """Kinds of spans that say what a thread runs, the outer ones first."""

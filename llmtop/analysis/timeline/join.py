@@ -25,6 +25,7 @@ from llmtop.model import (
     Origin,
     RankPart,
     Series,
+    SpanKind,
     SpanTable,
     Stack,
     Trace,
@@ -37,7 +38,6 @@ from llmtop.model import (
 from llmtop.text import listed
 
 _T = TypeVar("_T")
-_CAPTURED = "captured"
 """The kind whose `correlation` is a row of the kernels."""
 
 
@@ -256,7 +256,7 @@ class _Spans:
             places: Where each kernel of all files, one after the other, stands in the whole.
             firsts: Where those of a file begin there.
         """
-        tables = [(part, file.take(_CAPTURED)) for part, file in self._files if _CAPTURED in file]
+        tables = [(part, file.take(SpanKind.CAPTURED)) for part, file in self._files if SpanKind.CAPTURED in file]
         return _stacked(tables, lambda part, rows: picked(places, shifted(rows, firsts[part])))[0]
 
 
@@ -266,16 +266,16 @@ def _spans(
     """The spans of all; those of kernels, and which row each of them was."""
     spans = _Spans(parts, [trace.spans for trace in traces])
     readers = {kind: partial(spans.table, kind) for kind in spans.kinds}
-    if "kernel" not in readers:
+    if SpanKind.KERNEL not in readers:
         return LazyMapping({}, readers), None, array("q")
     sizes = [len(trace.kernels or ()) for trace in traces]
-    kernels, rows = spans.with_rows("kernel")
-    del readers["kernel"]
+    kernels, rows = spans.with_rows(SpanKind.KERNEL)
+    del readers[SpanKind.KERNEL]
     _, places = in_order([rows, array("q", range(len(rows)))])
-    if _CAPTURED in readers:
+    if SpanKind.CAPTURED in readers:
         firsts = dict(zip(parts, accumulate(sizes, initial=0), strict=False))
-        readers[_CAPTURED] = partial(spans.captured, places, firsts)
-    return LazyMapping({"kernel": kernels}, readers), kernels, rows
+        readers[SpanKind.CAPTURED] = partial(spans.captured, places, firsts)
+    return LazyMapping({SpanKind.KERNEL: kernels}, readers), kernels, rows
 
 
 def _kernels(parts: Sequence[_Part], tables: Sequence[KernelTable], spans: SpanTable, rows: array[int]) -> KernelTable:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from llmtop.analysis.timeline.host import HostThread, Label, host_threads, is_graph_launch
 from llmtop.analysis.timeline.work import GpuWork
 from llmtop.columns import in_order
-from llmtop.model import SpanTable, Trace
+from llmtop.model import API_CALLS, SpanKind, SpanTable, Trace
 
 Launch: TypeAlias = tuple[HostThread, int, bool]
 """A call that gave a GPU work: its thread, when it returned, and whether it launched a graph. A plain tuple: there is
@@ -45,7 +45,7 @@ class Host:
 
     def __init__(self, trace: Trace, outside: Label) -> None:
         threads = host_threads(trace, outside)
-        self.calls = [ApiCalls(trace.spans[kind], threads) for kind in ("launch", "call") if kind in trace.spans]
+        self.calls = [ApiCalls(trace.spans[kind], threads) for kind in API_CALLS if kind in trace.spans]
         self.graphs = frozenset(graph_joins(trace))
 
     def launch(self, join: int) -> Launch | None:
@@ -73,7 +73,7 @@ class Host:
 
 def graph_joins(trace: Trace) -> Iterator[int]:
     """The join keys of graph launches."""
-    spans = trace.spans.get("launch")
+    spans = trace.spans.get(SpanKind.LAUNCH)
     if spans is not None and any(map(is_graph_launch, spans.names)):
         for join, name in zip(spans.correlation, spans.name_id, strict=True):
             if join >= 0 and is_graph_launch(spans.names[name]):

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.timeline.cover import Cover
 from llmtop.analysis.timeline.steps import find_steps
-from llmtop.analysis.timeline.work import GPU_WORK, work_by_gpu
+from llmtop.analysis.timeline.work import work_by_gpu
 from llmtop.columns import alike, differences, limited, picked, rows_by_key, spread
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import GPU_WORK, NS_PER_S, SpanKind, Unknown
 
 if TYPE_CHECKING:
     from llmtop.model import SpanTable, Trace
@@ -80,7 +80,7 @@ class ListedRow:
     @property
     def bytes_per_s(self) -> float | None:
         """Bytes over the time, of what moves them."""
-        if self.sizes is None or not self.times.total or self.kind == "allocation":
+        if self.sizes is None or not self.times.total or self.kind == SpanKind.ALLOCATION:
             return None
         return self.sizes.total * NS_PER_S / self.times.total
 
@@ -89,10 +89,10 @@ SMALL = 64 << 10
 """Bytes below which a copy's time is mostly that of asking for it (CUDA C++ Programming Guide: a host-to-device copy of
 64 KB or less is sent along with its command)."""
 _KINDS: Mapping[Listed, Sequence[str]] = {
-    Listed.API: ("launch", "call", "brief-call"),
-    Listed.COPY: ("memcpy", "memset"),
-    Listed.OS: ("os", "other-os"),
-    Listed.ALLOCATION: ("allocation", "call", "brief-call"),
+    Listed.API: (SpanKind.LAUNCH, SpanKind.CALL, SpanKind.BRIEF_CALL),
+    Listed.COPY: (SpanKind.MEMCPY, SpanKind.MEMSET),
+    Listed.OS: (SpanKind.OS, SpanKind.OTHER_OS),
+    Listed.ALLOCATION: (SpanKind.ALLOCATION, SpanKind.CALL, SpanKind.BRIEF_CALL),
 }
 _ABSENT: Mapping[Listed, Unknown] = {
     Listed.API: Unknown("the capture has no CUDA calls", "add --trace=cuda"),
@@ -125,8 +125,8 @@ def listed(trace: Trace, what: Listed) -> tuple[ListedRow, ...] | Unknown:
 
 def has_listed(trace: Trace, what: Listed) -> bool:
     """Whether there may be rows, without reading what is read late."""
-    if what is Listed.ALLOCATION and "allocation" not in trace.spans:
-        return any(map(_allocates, trace.spans["call"].names if "call" in trace.spans else ()))
+    if what is Listed.ALLOCATION and SpanKind.ALLOCATION not in trace.spans:
+        return any(map(_allocates, trace.spans[SpanKind.CALL].names if SpanKind.CALL in trace.spans else ()))
     return any(kind in spans for kind in _KINDS[what] for spans in (trace.spans, trace.more_spans))
 
 
@@ -191,7 +191,7 @@ def _group(spans: SpanTable, rows: array[int]) -> _Alike:
 
 def _sizes_of(spans: SpanTable, rows: array[int]) -> array[int]:
     """Bytes of those that say; nothing of kinds that have none."""
-    if spans.kind not in ("memcpy", "memset", "allocation"):
+    if spans.kind not in (SpanKind.MEMCPY, SpanKind.MEMSET, SpanKind.ALLOCATION):
         return array("q")
     amounts = (spans.amount[row] for row in rows)
     return array("q", (min(int(size), _MOST) for size in amounts if size == size))
@@ -216,18 +216,18 @@ def _api(of: _Of) -> Iterator[ListedRow]:
 def _call(of: _Of, group: _Alike, worked: array[int], idle: Cover | Unknown) -> ListedRow:
     launched = sum(row >= 0 for row in rows_by_key(worked, group.joins)) if worked else _NO_WORK
     return ListedRow(
-        "call", group.name, Statistics.of(group.lengths), None, len(group.tracks), of.wall(group),
+        SpanKind.CALL, group.name, Statistics.of(group.lengths), None, len(group.tracks), of.wall(group),
         launched=launched, idle_ns=_idle_in(group, idle),
     )  # fmt: skip
 
 
 def _os(of: _Of) -> Iterator[ListedRow]:
     idle = _idle(of.trace)
-    asking = {group.name: group for group in of.groups("os")}
+    asking = {group.name: group for group in of.groups(SpanKind.OS)}
     for group in of.groups(*_KINDS[Listed.OS]):
         own = asking.get(group.name)
         yield ListedRow(
-            "os", group.name, Statistics.of(group.lengths), None, len(group.tracks), of.wall(group),
+            SpanKind.OS, group.name, Statistics.of(group.lengths), None, len(group.tracks), of.wall(group),
             idle_ns=_NOT_ASKING if own is None else _idle_in(own, idle),
         )  # fmt: skip
 
@@ -244,11 +244,11 @@ def _copies(of: _Of) -> Iterator[ListedRow]:
 
 def _allocations(of: _Of) -> Iterator[ListedRow]:
     steps = _later_steps(of.trace)
-    for group in of.groups("allocation"):
+    for group in of.groups(SpanKind.ALLOCATION):
         times, sizes, got = Statistics.of(group.lengths), _sizes(group), _begun_in(group, steps)
         yield ListedRow(group.kind, group.name, times, sizes, len(group.tracks), in_steps=got)
     idle = _idle(of.trace)
-    for group in of.groups("call", "brief-call"):
+    for group in of.groups(SpanKind.CALL, SpanKind.BRIEF_CALL):
         if _allocates(group.name):
             row = _call(of, group, array("q"), idle)
             yield replace(row, launched=None, in_steps=_begun_in(group, steps))

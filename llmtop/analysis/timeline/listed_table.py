@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from llmtop.analysis.tables import RowTable, fitted
 from llmtop.analysis.timeline.listed import SMALL, Listed, ListedRow, Statistics
 from llmtop.analysis.views import Cell, Column
-from llmtop.model import Unknown
+from llmtop.model import SpanKind, Unknown
 from llmtop.units import binary_bytes, count, duration, percent, si
 
 TITLES: Mapping[Listed, str] = {
@@ -118,7 +118,7 @@ _COLUMNS: dict[Listed, Sequence[_ListedColumn]] = {
 def listed_lines(rows: Sequence[ListedRow], row: ListedRow) -> Iterator[str]:
     """All that is known of a row."""
     times = row.times
-    what = "held" if row.kind == "allocation" else "in them"
+    what = "held" if row.kind == SpanKind.ALLOCATION else "in them"
     if times.count == 1:
         yield f"once, {duration(times.total)}"
     else:

@@ -25,6 +25,7 @@ from llmtop.model import (
     TORCH_ALLOCATED,
     TORCH_GROWN,
     TORCH_RESERVED,
+    SpanKind,
     Unknown,
 )
 from llmtop.text import range_name
@@ -32,7 +33,7 @@ from llmtop.text import range_name
 if TYPE_CHECKING:
     from llmtop.model import SpanTable, Trace, TrackId
 
-_CALLS = ("call", "launch", "brief-call", "allocator")
+_CALLS = (SpanKind.CALL, SpanKind.LAUNCH, SpanKind.BRIEF_CALL, SpanKind.ALLOCATOR)
 _TOLD = (TORCH_ALLOCATED.name, TORCH_GROWN.name)
 _ENDS = (FROM_BEFORE, NOT_GIVEN_BACK, GIVING_BACK_LOST)
 _STEP_MARK = "ProfilerStep#"
@@ -136,13 +137,13 @@ class MemoryPool:
 
 def has_memory(trace: Trace) -> bool:
     """Whether there is any, without reading what is read late."""
-    return "allocation" in trace.spans or any(name in _TOLD for _, name in trace.series)
+    return SpanKind.ALLOCATION in trace.spans or any(name in _TOLD for _, name in trace.series)
 
 
 @lru_cache(maxsize=2)
 def memory_pools(trace: Trace) -> tuple[MemoryPool, ...] | Unknown:
     """What each device and process held, the one with the highest peak first."""
-    spans = trace.spans.get("allocation")
+    spans = trace.spans.get(SpanKind.ALLOCATION)
     pools = [] if spans is None else [_of_events(trace, *one) for one in _by_pool(spans).items()]
     known = {pool.track for pool in pools if pool.told}
     for (track, name), series in trace.series.items():
@@ -275,8 +276,8 @@ def _names_by_join(trace: Trace, held: Iterable[_Holding]) -> Mapping[int, str]:
     found: dict[int, str] = {}
     for thread, moments in asked.items():
         moments.sort()
-        ranges = _open_at(trace.spans.get("nvtx"), thread, moments)
-        operators = _open_at(trace.spans.get("operator"), thread, moments)
+        ranges = _open_at(trace.spans.get(SpanKind.NVTX), thread, moments)
+        operators = _open_at(trace.spans.get(SpanKind.OPERATOR), thread, moments)
         for (_, join), around, within in zip(moments, ranges, operators, strict=True):
             marked = [range_name(name) for name in around[-1:] if not (within and name.startswith(_STEP_MARK))]
             found[join] = ": ".join([*marked, *within[:1]]) or OUTSIDE

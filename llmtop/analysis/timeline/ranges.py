@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop.analysis.timeline.claims import Claim, Claims
-from llmtop.analysis.timeline.work import GPU_WORK
 from llmtop.columns import differences, first_rows, in_order, reaches, rows_by_key
+from llmtop.model import API_CALLS, GPU_WORK, SpanKind
 from llmtop.text import range_name
 
 if TYPE_CHECKING:
     from llmtop.model import SpanTable, Trace, TrackId
 
-CALLS = ("launch", "call")
 """Kinds of spans that ask for GPU work."""
 
 
@@ -130,7 +129,7 @@ class Demands:
     """
 
     def __init__(self, trace: Trace) -> None:
-        calls = [trace.spans[kind] for kind in CALLS if kind in trace.spans]
+        calls = [trace.spans[kind] for kind in API_CALLS if kind in trace.spans]
         works = [trace.spans[kind] for kind in GPU_WORK if kind in trace.spans]
         self.threads = tuple(dict.fromkeys(track for table in calls for track in table.tracks))
         self._gpus = tuple(dict.fromkeys(ids.gpu_of(track) for table in works for track in table.tracks))
@@ -141,7 +140,7 @@ class Demands:
             for row, gpu in zip(one.by, one.gpus, strict=True):
                 given[one.calls.kind][row] = gpu
         self._fed = self._feeding(calls, given)
-        self.claims, self.disputed = Claims(trace.spans.get("nvtx"), self._fed), 0
+        self.claims, self.disputed = Claims(trace.spans.get(SpanKind.NVTX), self._fed), 0
         self._numbers: dict[Claim, int] = {}
         self._claimed = {table.kind: self._claims_of(table, given[table.kind]) for table in calls}
         columns = [array("q") for _ in range(7)]
@@ -150,7 +149,9 @@ class Demands:
         self._asked, self._claim, self._ended, self._is_kernel, self._bytes, self._ns, self._is_first = in_order(
             columns
         )
-        self._launches = [(table.start_ns, self._claimed[table.kind]) for table in calls if table.kind == "launch"]
+        self._launches = [
+            (table.start_ns, self._claimed[table.kind]) for table in calls if table.kind == SpanKind.LAUNCH
+        ]
         self._made: dict[TrackId, Demand] = {}
 
     def _joined(self, works: Iterable[SpanTable], calls: Sequence[SpanTable]) -> Iterator[_Asked]:
@@ -274,11 +275,11 @@ def begun_on(trace: Trace, owner: TrackId) -> Demand:
 
 def _kernels_and_bytes(works: SpanTable) -> tuple[array[int], array[int]]:
     """For each work of one kind, whether it is a kernel, and how many bytes it copies, as far as that is known."""
-    if works.kind == "memcpy":
+    if works.kind == SpanKind.MEMCPY:
         moved = array("q", (int(amount) if amount == amount else 0 for amount in works.amount))
     else:
         moved = array("q", [0]) * len(works)
-    return array("q", [int(works.kind == "kernel")]) * len(works), moved
+    return array("q", [int(works.kind == SpanKind.KERNEL)]) * len(works), moved
 
 
 def _sums(column: array[int]) -> array[int]:
@@ -304,7 +305,7 @@ class Range:
 
 def ranges_by_thread(trace: Trace) -> Mapping[TrackId, list[Range]]:
     """NVTX ranges of each thread, by when they began; of those that began together the longest first."""
-    spans = trace.spans.get("nvtx")
+    spans = trace.spans.get(SpanKind.NVTX)
     found: dict[TrackId, list[Range]] = {}
     if spans is None:
         return found

@@ -11,45 +11,45 @@ from itertools import compress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from llmtop import ids
-from llmtop.analysis.timeline.work import GPU_WORK, gpu_title
+from llmtop.analysis.timeline.work import gpu_title
 from llmtop.columns import alike, first_rows, picked
-from llmtop.model import TrackKind
+from llmtop.model import API_CALLS, GPU_WORK, SpanKind, TrackKind
 
 if TYPE_CHECKING:
     from llmtop.model import Series, SpanTable, Trace, TrackId
 
-CALLS: Final = ("launch", "call", "brief-call")
+ALL_API_CALLS: Final = (*API_CALLS, SpanKind.BRIEF_CALL)
 _KINDS: Final[Mapping[str, tuple[str, str]]] = {
-    "kernel": ("kernel", ""),
-    "memcpy": ("copy", ""),
-    "memset": ("memset", ""),
-    "graph": ("CUDA graph", ""),
-    "sync": ("GPU wait", "waits"),
-    "gpu-range": ("range on the GPU", "ranges"),
-    "page-fault": ("page fault", "page faults"),
-    "allocation": ("allocation", "allocations"),
-    "launch": ("launch call", ""),
-    "call": ("CUDA call", ""),
-    "brief-call": ("brief CUDA call", ""),
-    "allocator": ("allocator", "allocator"),
-    "nvtx": ("NVTX range", "NVTX"),
-    "mark": ("NVTX mark", "NVTX marks"),
-    "operator": ("operator", "operators"),
-    "python": ("Python function", "Python"),
-    "region": ("library call", "libraries"),
-    "os": ("OS call", "OS calls"),
-    "off-cpu": ("off the CPU", "off the CPU"),
-    "sample": ("CPU sample", "CPU samples"),
-    "overhead": ("profiler", "profiler"),
+    SpanKind.KERNEL: ("kernel", ""),
+    SpanKind.MEMCPY: ("copy", ""),
+    SpanKind.MEMSET: ("memset", ""),
+    SpanKind.GRAPH: ("CUDA graph", ""),
+    SpanKind.SYNC: ("GPU wait", "waits"),
+    SpanKind.GPU_RANGE: ("range on the GPU", "ranges"),
+    SpanKind.PAGE_FAULT: ("page fault", "page faults"),
+    SpanKind.ALLOCATION: ("allocation", "allocations"),
+    SpanKind.LAUNCH: ("launch call", ""),
+    SpanKind.CALL: ("CUDA call", ""),
+    SpanKind.BRIEF_CALL: ("brief CUDA call", ""),
+    SpanKind.ALLOCATOR: ("allocator", "allocator"),
+    SpanKind.NVTX: ("NVTX range", "NVTX"),
+    SpanKind.MARK: ("NVTX mark", "NVTX marks"),
+    SpanKind.OPERATOR: ("operator", "operators"),
+    SpanKind.PYTHON: ("Python function", "Python"),
+    SpanKind.REGION: ("library call", "libraries"),
+    SpanKind.OS: ("OS call", "OS calls"),
+    SpanKind.OFF_CPU: ("off the CPU", "off the CPU"),
+    SpanKind.SAMPLE: ("CPU sample", "CPU samples"),
+    SpanKind.OVERHEAD: ("profiler", "profiler"),
 }
 """The kinds of spans in the order in which they stand below their track: what to call one, and a row of them."""
 _OTHER: Final = "other-"
 """What kinds begin with that are of threads which never call CUDA."""
 TrackRows: TypeAlias = "array[int] | range"
 """Rows of a table; a range where they are all of them."""
-_BACKGROUND = frozenset({"os", "off-cpu", "sample", "overhead"})
+_BACKGROUND = frozenset({SpanKind.OS, SpanKind.OFF_CPU, SpanKind.SAMPLE, SpanKind.OVERHEAD})
 """What any thread does: one with nothing else takes no part in the GPU's work."""
-_WEIGHTS = {"launch": 1e12, "call": 1e6, **dict.fromkeys(_BACKGROUND, 1e-9)}
+_WEIGHTS: Final[Mapping[str, float]] = {SpanKind.LAUNCH: 1e12, SpanKind.CALL: 1e6, **dict.fromkeys(_BACKGROUND, 1e-9)}
 _LITTLE, _BARELY = 0.005, 0.1
 """Streams and threads with less than this share of what the busiest one has are folded away, but for a few; all those
 that do nothing but what stands in the background."""
@@ -262,7 +262,7 @@ def _process_rows(trace: Trace, uses: _Uses, series: dict[TrackId, list[Timeline
         graphs = [row for track in tracks for row in series.pop(track, [])]
         name = trace.tracks[process].name if process in trace.tracks else str(process) or "no process"
         number = f"{len(own)} thread{'s' * (len(own) != 1)}"
-        launches = sum(uses.spans["launch"][track] for track in own)
+        launches = sum(uses.spans[SpanKind.LAUNCH][track] for track in own)
         yield TimelineRow(
             str(process) or "process",
             name,
@@ -278,7 +278,7 @@ def _process_of(track: TrackId) -> TrackId:
 def _thread_row(trace: Trace, uses: _Uses, track: TrackId) -> TimelineRow:
     name = trace.tracks[track].name if track in trace.tracks else str(track) or "no thread"
     below = tuple(_groups(trace, uses, track))
-    kinds, use = uses.kinds((track,), CALLS), uses.of_thread(track)
+    kinds, use = uses.kinds((track,), ALL_API_CALLS), uses.of_thread(track)
     if not kinds and len(below) == 1:
         return replace(below[0], title=f"{name} {below[0].title}", use=use)
     note = "" if kinds or below else "nothing recorded"
@@ -288,9 +288,9 @@ def _thread_row(trace: Trace, uses: _Uses, track: TrackId) -> TimelineRow:
 def _groups(trace: Trace, uses: _Uses, track: TrackId) -> Iterator[TimelineRow]:
     """What stands below a thread, or below a process as a whole: a row for each kind, and for each NVTX domain."""
     for kind in uses.groups((track,)):
-        is_shown = kind_of(kind) not in _BACKGROUND and kind != "python"
+        is_shown = kind_of(kind) not in _BACKGROUND and kind != SpanKind.PYTHON
         row = TimelineRow(f"{track}/{kind}", _group_title(kind), (kind,), (track,), is_open=is_shown)
-        if kind != "nvtx":
+        if kind != SpanKind.NVTX:
             yield row
             continue
         for domain, names in _domains(trace.spans[kind], uses.parts[kind][track]).items():

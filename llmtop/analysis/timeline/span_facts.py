@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop.analysis.timeline.collectives import collectives, speed_text
-from llmtop.analysis.timeline.rows import CALLS, kind_title
-from llmtop.analysis.timeline.work import GPU_WORK, gpu_title
+from llmtop.analysis.timeline.rows import ALL_API_CALLS, kind_title
+from llmtop.analysis.timeline.work import gpu_title
 from llmtop.columns import is_long, places_of
-from llmtop.model import TrackKind
+from llmtop.model import GPU_WORK, SpanKind, TrackKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,7 @@ def span_facts(timeline: TraceTimeline, code: int) -> SpanFacts:
 
 
 def _told(timeline: TraceTimeline, spans: SpanTable, row: int) -> Iterator[str]:
-    sent = collectives(timeline.trace).get(row) if spans.kind == "kernel" else None
+    sent = collectives(timeline.trace).get(row) if spans.kind == SpanKind.KERNEL else None
     if sent is not None:
         yield f"{sent.title}: {speed_text(sent, [spans.end_ns[row] - spans.start_ns[row]])}"
     if row in spans.notes:
@@ -105,7 +105,7 @@ def partners_of(timeline: TraceTimeline, code: int) -> tuple[int, ...]:
     """The launch of a work, or all works of a launch by their begin; () where nothing joins them."""
     spans, row = timeline.span(code)
     join = spans.correlation[row]
-    others = CALLS if spans.kind in GPU_WORK else GPU_WORK if spans.kind in CALLS else ()
+    others = ALL_API_CALLS if spans.kind in GPU_WORK else GPU_WORK if spans.kind in ALL_API_CALLS else ()
     if join < 0:
         return ()
     found = [
@@ -120,7 +120,7 @@ def partners_of(timeline: TraceTimeline, code: int) -> tuple[int, ...]:
 def first_launched(timeline: TraceTimeline, code: int) -> int | None:
     """The first work on a GPU that the thread of a range or an operator launched within it."""
     spans, row = timeline.span(code)
-    kinds = [kind for kind in timeline.tables if kind in CALLS and kind != spans.kind]
+    kinds = [kind for kind in timeline.tables if kind in ALL_API_CALLS and kind != spans.kind]
     calls = timeline.begun(kinds, spans.tracks[spans.track_id[row]], *timeline.times(code))
     works = (partners[0] for call in sorted(calls, key=timeline.times) if (partners := partners_of(timeline, call)))
     return next(works, None)
@@ -138,7 +138,7 @@ def _track_name(timeline: TraceTimeline, track: TrackId) -> str:
 def _shape(timeline: TraceTimeline, spans: SpanTable, row: int) -> tuple[Dims | None, Dims | None]:
     """Grid and block, where the kernel table has the same launch in the same row."""
     kernels = timeline.trace.kernels
-    if spans.kind != "kernel" or kernels is None or len(kernels) != len(spans):
+    if spans.kind != SpanKind.KERNEL or kernels is None or len(kernels) != len(spans):
         return None, None
     if kernels.start_ns[row] != spans.start_ns[row]:
         return None, None
@@ -149,7 +149,7 @@ def _shape(timeline: TraceTimeline, spans: SpanTable, row: int) -> tuple[Dims | 
 
 def _ranges_around(timeline: TraceTimeline, code: int) -> tuple[str, ...]:
     """NVTX ranges of its thread that are open at its begin."""
-    ranges = timeline.tables.get("nvtx")
+    ranges = timeline.tables.get(SpanKind.NVTX)
     own, own_row = timeline.span(code)
     track = own.tracks[own.track_id[own_row]]
     if ranges is None or track not in ranges.tracks:
@@ -195,7 +195,7 @@ class Between:
 def between(timeline: TraceTimeline, one_ns: int, other_ns: int) -> Between:
     """What two marks are for."""
     start, end = min(one_ns, other_ns), max(one_ns, other_ns)
-    kernels = timeline.tables.get("kernel")
+    kernels = timeline.tables.get(SpanKind.KERNEL)
     begun = 0 if kernels is None else _begun(kernels, end) - _begun(kernels, start)
     lines = ((row.title, timeline.gpu_line(row.gpu)) for row in timeline.gpus if row.gpu is not None)
     length = max(1, end - start)

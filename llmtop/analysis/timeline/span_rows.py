@@ -11,28 +11,30 @@ from llmtop.analysis.timeline.collectives import Collective, collectives, speed_
 from llmtop.analysis.timeline.listed import Statistics
 from llmtop.analysis.timeline.ranges import Demands, demands
 from llmtop.analysis.views import Cell
-from llmtop.model import NS_PER_S, SpanTable, Trace, Value
+from llmtop.model import NS_PER_S, SpanKind, SpanTable, Trace, Value
 from llmtop.text import range_name
 
+COLLECTIVE = "collective"
+"""Kernels that exchange with other ranks: a kind of rows, and not of spans."""
 TITLES: Mapping[str, str] = {
-    "nvtx": "NVTX range",
-    "mark": "NVTX mark",
-    "collective": "collective",
-    "memcpy": "copy",
-    "memset": "memset",
-    "graph": "CUDA graph",
-    "operator": "operator",
-    "python": "Python call",
-    "launch": "launch call",
-    "call": "CUDA call",
-    "gpu-range": "GPU range",
-    "region": "library",
-    "sync": "GPU wait",
-    "page-fault": "page fault",
-    "allocation": "allocation",
-    "os": "OS call",
-    "off-cpu": "off the CPU",
-    "overhead": "profiler",
+    SpanKind.NVTX: "NVTX range",
+    SpanKind.MARK: "NVTX mark",
+    COLLECTIVE: "collective",
+    SpanKind.MEMCPY: "copy",
+    SpanKind.MEMSET: "memset",
+    SpanKind.GRAPH: "CUDA graph",
+    SpanKind.OPERATOR: "operator",
+    SpanKind.PYTHON: "Python call",
+    SpanKind.LAUNCH: "launch call",
+    SpanKind.CALL: "CUDA call",
+    SpanKind.GPU_RANGE: "GPU range",
+    SpanKind.REGION: "library",
+    SpanKind.SYNC: "GPU wait",
+    SpanKind.PAGE_FAULT: "page fault",
+    SpanKind.ALLOCATION: "allocation",
+    SpanKind.OS: "OS call",
+    SpanKind.OFF_CPU: "off the CPU",
+    SpanKind.OVERHEAD: "profiler",
 }
 """The kinds of spans that are listed, in this order; kernels have a table of their own, but for what they send to other
 ranks, of which a row has those of one operation, size and group."""
@@ -70,7 +72,7 @@ class SpanRow:
     @property
     def bytes_per_s(self) -> float | None:
         """While it ran; None of what held its bytes and moved none."""
-        if self.bytes is None or not self.total_ns or self.kind == "allocation":
+        if self.bytes is None or not self.total_ns or self.kind == SpanKind.ALLOCATION:
             return None
         return self.bytes * NS_PER_S / self.total_ns
 
@@ -84,20 +86,20 @@ def span_cells(row: SpanRow) -> tuple[Cell, ...]:
 
 def span_rows(trace: Trace, *, each: bool = False) -> tuple[SpanRow, ...]:
     """Rows by kind, those with the most time first; with each name of an NVTX range alone where that is wanted."""
-    launched = demands(trace) if "nvtx" in trace.spans else None
+    launched = demands(trace) if SpanKind.NVTX in trace.spans else None
     rows = []
     for kind in TITLES:
         if (spans := trace.spans.get(kind)) is not None:
-            found = _rows(spans, launched if kind == "nvtx" else None, each=each)
+            found = _rows(spans, launched if kind == SpanKind.NVTX else None, each=each)
             rows += sorted(found, key=lambda row: -row.total_ns)
-        elif kind == "collective":
+        elif kind == COLLECTIVE:
             rows += sorted(_sent(trace), key=lambda row: -row.total_ns)
     return tuple(rows)
 
 
 def _sent(trace: Trace) -> Iterator[SpanRow]:
     """What kernels send to other ranks, those alike as one row."""
-    if (kernels := trace.spans.get("kernel")) is None:
+    if (kernels := trace.spans.get(SpanKind.KERNEL)) is None:
         return
     members: dict[Collective, list[int]] = defaultdict(list)
     for row, one in collectives(trace).items():
@@ -107,11 +109,11 @@ def _sent(trace: Trace) -> Iterator[SpanRow]:
         times = Statistics.of(lengths)
         sent = None if one.bytes is None else float(one.bytes * len(own))
         speed = speed_text(one, lengths)
-        yield SpanRow("collective", one.title, len(own), times.total, times.most, sent, None, None, times, speed=speed)
+        yield SpanRow(COLLECTIVE, one.title, len(own), times.total, times.most, sent, None, None, times, speed=speed)
 
 
 def _rows(spans: SpanTable, launched: Demands | None, *, each: bool) -> Iterator[SpanRow]:
-    titles = [range_name(name) if spans.kind == "nvtx" and not each else name for name in spans.names]
+    titles = [range_name(name) if spans.kind == SpanKind.NVTX and not each else name for name in spans.names]
     members: dict[str, list[int]] = defaultdict(list)
     for i, name_id in enumerate(spans.name_id):
         members[titles[name_id]].append(i)

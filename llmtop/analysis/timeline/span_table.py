@@ -80,6 +80,9 @@ class SpansOfLine:
     def sorted_by(self, column: str, *, descending: bool) -> RowTable:
         return self._held.sorted_by(column, descending=descending)
 
+    def sorts_at_once(self, column: str) -> bool:
+        return False
+
     def filtered(self, text: str) -> RowTable:
         return self._held.filtered(text)
 

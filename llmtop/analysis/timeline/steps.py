@@ -29,7 +29,7 @@ from llmtop.analysis.timeline.ranges import (
     windows,
 )
 from llmtop.analysis.timeline.work import work_by_gpu
-from llmtop.model import Unknown
+from llmtop.model import SpanKind, Unknown
 from llmtop.text import is_operator, range_name
 from llmtop.units import percent
 
@@ -255,7 +255,7 @@ class _Period:
 
 def _repeated(trace: Trace) -> Steps | None:
     """Of each GPU by the kernels of the stream that was at work longest."""
-    spans = trace.spans.get("kernel")
+    spans = trace.spans.get(SpanKind.KERNEL)
     if spans is None:
         return None
     found = [one for stream, rows in _busiest(spans) if (one := _of_stream(trace, spans, stream, rows)) is not None]

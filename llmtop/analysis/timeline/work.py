@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop.columns import in_order, reaches
-from llmtop.model import TrackId, TrackKind
+from llmtop.model import GPU_WORK, TrackId, TrackKind
 
 if TYPE_CHECKING:
     from llmtop.model import SpanTable, Trace
 
-GPU_WORK = ("kernel", "memcpy", "memset", "graph")
 """Kinds of spans that keep a GPU busy. A graph traced as a whole is one of them: its inside is not idle."""
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 from ... import wire
 from ...helper.budget import Account
-from ...helper.functions import DUPLICATES, IN_THE_DRIVER, KINDS, kind_of
+from ...helper.functions import DUPLICATES, IN_THE_DRIVER, KINDS, WAIT, kind_of
 from ...helper.libraries import LibraryFiles
 from .library_maps import Counted, LibraryMaps, growth
 from .library_sums import LibrarySums
@@ -224,7 +224,7 @@ class LibraryProbes:
     def _end_calls(self, process: ProcessLibraries, kinds: Iterable[str]) -> None:
         """Calls that are under way when their probes come off: nobody will tell when they end."""
         self._maps.end_calls([name for name, one in process.functions.items() if one.kind in kinds])
-        if "wait" in kinds:
+        if WAIT in kinds:
             self._maps.end_waits(process.pid)
 
     def _advance(self, process: ProcessLibraries) -> Counted:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from ... import wire
+from ...helper.functions import LAUNCH
 from .library_maps import LibraryMaps
 from .process_libraries import LaunchingThread, ProcessLibraries
 
@@ -42,7 +43,7 @@ class LibrarySums:
             if process is None:
                 continue
             thread = self._threads.setdefault(tid, LaunchingThread(calls.tgid))
-            if "launch" in process.sampling.steady:
+            if LAUNCH in process.sampling.steady:
                 thread.launches += calls.launches - thread.raw
             thread.raw = calls.launches
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...helper import system
-from ...helper.functions import KINDS, duplicates, kinds_of
+from ...helper.functions import KINDS, LAUNCH, OTHER, WAIT, duplicates, kinds_of
 from .estimates import Estimate, work_ns
 from .library_maps import SYNCS, Counted, growth
 from .programs import SLOTS
@@ -15,7 +15,7 @@ from .sampling import Sampling
 _SETTLED = 3
 """Windows after which what was not cheap enough to be seen all the time has little prospect of it soon."""
 _SUMS = 2 + SLOTS
-_WORDS = {"wait": "waits", "other": "copies", "launch": "launches"}
+_WORDS = {WAIT: "waits", OTHER: "copies", LAUNCH: "launches"}
 
 
 @dataclass
@@ -77,18 +77,18 @@ class ProcessLibraries:
     @property
     def is_settling(self) -> bool:
         """Whether it has calls that wait, and nobody knows yet what looking at all of them costs."""
-        return "wait" in self.sampled and self.sampling.windows < _SETTLED
+        return WAIT in self.sampled and self.sampling.windows < _SETTLED
 
     @property
     def knows_steps(self) -> bool:
         """Whether windows have held whole steps, so that launches are known by those."""
         threads = (sums for key, sums in self.estimate.per_work_s().items() if isinstance(key, int))
-        return "wait" in self.sampling.steady and any(steps for _, steps, *_ in threads)
+        return WAIT in self.sampling.steady and any(steps for _, steps, *_ in threads)
 
     @property
     def wants_step(self) -> bool:
         """Whether a longer window would tell more than others: not before a short one has told what it costs."""
-        can_step = "wait" in self.sampling.steady and self.does_step and "launch" in self.sampled
+        can_step = WAIT in self.sampling.steady and self.does_step and LAUNCH in self.sampled
         return can_step and self.sampling.windows > 0 and not self.knows_steps
 
     @property
@@ -100,7 +100,7 @@ class ProcessLibraries:
     def unseen(self) -> list[str]:
         """What is not known of its calls: see `kinds_of`. Waits must be seen whole, of launches a sample will do."""
         unseen = set(kinds_of(self.refused))
-        if self.functions and "wait" not in self.sampling.steady:
+        if self.functions and WAIT not in self.sampling.steady:
             unseen.add("sync")
         return sorted(unseen)
 
@@ -165,9 +165,9 @@ class ProcessLibraries:
         estimates, grown = self.estimate.per_work_s(), growth(before.threads, now.threads)
         self.does_step = any(one[SYNCS] for one in grown.values())
         scales = dict.fromkeys(set(KINDS) - self.sampling.steady, 1.0)
-        if "launch" in scales:
+        if LAUNCH in scales:
             syncs = {tid: max(0, calls[SYNCS]) for tid, calls in grown.items()}
-            scales["launch"] = self._advance_launches(threads, estimates, work_s, syncs)
+            scales[LAUNCH] = self._advance_launches(threads, estimates, work_s, syncs)
         for name, function in self.functions.items():
             if name in estimates and function.kind in scales:
                 function.grow(estimates[name], work_s * scales[function.kind])
@@ -186,7 +186,7 @@ class ProcessLibraries:
                 launches, steps, step_launches, _ = estimates[tid]
                 grown = work_s * launches
                 by_work += grown
-                if "wait" in self.sampling.steady and steps:
+                if WAIT in self.sampling.steady and steps:
                     grown = syncs.get(tid, 0) * step_launches / steps
                 by_steps += grown
                 thread.launches += grown
@@ -197,7 +197,7 @@ class ProcessLibraries:
         passed_ns, in_sync_ns = now.at_ns - before.at_ns, now.sync_ns - before.sync_ns
         used = {tid: ns for tid in now.threads if (ns := system.run_and_queued(self.pid, tid)) is not None}
         known, self.used = self.used, used
-        if "wait" not in self.sampling.steady or in_sync_ns <= 0:
+        if WAIT not in self.sampling.steady or in_sync_ns <= 0:
             return 0.0
         asleep_ns = sum(max(0, passed_ns - (used[tid] - known[tid])) for tid in used.keys() & known.keys())
         return min(1.0, max(0.0, 1.0 - asleep_ns / in_sync_ns))
@@ -219,7 +219,7 @@ class ProcessLibraries:
         )
 
     def _by(self) -> str:
-        if "launch" not in self.sampled:
+        if LAUNCH not in self.sampled:
             return ""
         if self.knows_steps:
             return ", launches by the steps of the server"

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from ...helper.budget import FITS, NO_LIMIT_NS, Account, Rests, affordable_s, given_up
-from ...helper.functions import KINDS
+from ...helper.functions import KINDS, WAIT
 
 SHORTEST_S, LONGEST_S = 0.005, 0.05
 LONGEST_STEP_S = 0.1
@@ -83,7 +83,7 @@ class Sampling:
             if kind in steady:
                 continue
             spent = sum(dearest[one] for one in {*steady, kind})
-            is_told = kind == "wait" or calls.get(kind, 0) > 0  # of what was not called nothing is known
+            is_told = kind == WAIT or calls.get(kind, 0) > 0  # of what was not called nothing is known
             if spent <= FITS * self._account.budget_ns and is_told and kind not in self._rests:
                 steady.add(kind)
         changed, self.steady = steady != self.steady, frozenset(steady)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from llmtop import ids
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.analysis.timeline.cover import Cover
-from llmtop.analysis.timeline.work import GPU_WORK
-from llmtop.model import TrackId
+from llmtop.model import GPU_WORK, SpanKind, TrackId
 
 if TYPE_CHECKING:
     from llmtop.analysis.timeline.host import Label
@@ -102,7 +101,7 @@ Columns: TypeAlias = "tuple[array[int], array[int]]"
 
 def _parts(spans: SpanTable, owner: Callable[[str], TrackId]) -> Iterator[tuple[TrackId, KernelFamily | None, Columns]]:
     """The spans of each owner; of kernels, those of each family."""
-    families = [kernel_kind(name).family if spans.kind == "kernel" else None for name in spans.names]
+    families = [kernel_kind(name).family if spans.kind == SpanKind.KERNEL else None for name in spans.names]
     owners = [owner(track) for track in spans.tracks]
     found: dict[tuple[TrackId, KernelFamily | None], Columns] = {}
     by_ids: dict[tuple[int, int], Columns] = {}
@@ -118,7 +117,7 @@ def _parts(spans: SpanTable, owner: Callable[[str], TrackId]) -> Iterator[tuple[
 
 
 def _work_time(parts: Sequence[tuple[str, KernelFamily | None, Columns]]) -> WorkTime:
-    kernels = [(family, columns) for kind, family, columns in parts if kind == "kernel" and family is not None]
+    kernels = [(family, columns) for kind, family, columns in parts if kind == SpanKind.KERNEL and family is not None]
     families = {family: Cover.of(*columns) for family, columns in kernels}
     return WorkTime(
         Cover.union(Cover.of(*columns) for _, _, columns in parts),

@@ -23,8 +23,8 @@ from llmtop.analysis.timeline.causes import TITLES, Cause
 from llmtop.analysis.timeline.cover import Cover
 from llmtop.analysis.timeline.ranges import TimeWindow, begun_on, demands, windows_by_name
 from llmtop.analysis.timeline.steps import StepPhase, find_steps
-from llmtop.analysis.timeline.work import GPU_WORK, gpu_title
-from llmtop.model import TrackKind, Unknown
+from llmtop.analysis.timeline.work import gpu_title
+from llmtop.model import GPU_WORK, TrackKind, Unknown
 
 if TYPE_CHECKING:
     from llmtop.model import ClockFit, Trace, TrackId

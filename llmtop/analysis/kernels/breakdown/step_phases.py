@@ -13,7 +13,7 @@ from llmtop import ids
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.analysis.timeline.ranges import Range, ranges_by_thread
 from llmtop.analysis.timeline.steps import StepPhase, phase_of_name, together
-from llmtop.model import Unknown
+from llmtop.model import SpanKind, Unknown
 
 if TYPE_CHECKING:
     from llmtop.analysis.timeline.ranges import TimeWindow
@@ -61,7 +61,7 @@ def _of_names(window: TimeWindow, named: Sequence[tuple[Range, StepPhase]]) -> S
 def _attention(trace: Trace) -> Mapping[tuple[TrackId, StepPhase | None], array[int]]:
     """When attention kernels began, by GPU and what they can do alone."""
     begun: dict[tuple[TrackId, StepPhase | None], array[int]] = defaultdict(lambda: array("q"))
-    spans = trace.spans.get("kernel")
+    spans = trace.spans.get(SpanKind.KERNEL)
     if spans is None:
         return begun
     kinds = {i: _kind(name) for i, name in enumerate(spans.names) if kernel_kind(name).family is KernelFamily.ATTENTION}

@@ -1,0 +1,228 @@
+"""Facts: what is slow or never to change about a track, about a target, or about where a trace comes from.
+
+Their names are made here alone; they are what JSON, snapshots and recordings have, so none of them changes its looks.
+What a report only shows (its CUDA version, say) its parser names; what a server is set to has names of its own
+(`settings.keys_of`), and so have what its numbers leave out (`vocabulary.remark_of`) and the labels of its metrics.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class GpuFact:
+    """Of a GPU, and the first ones of the MIG slices of it too."""
+
+    NAME: Final = "name"
+    UUID: Final = "uuid"
+    MEMORY_TOTAL: Final = "memory_total"
+    """Bytes."""
+    SM_COUNT: Final = "sm_count"
+    INDEX: Final = "index"
+    """NVML's."""
+    PCI_BUS_ID: Final = "pci_bus_id"
+    MINOR: Final = "minor"
+    """Of /dev/nvidia<minor>."""
+    DRIVER: Final = "driver"
+    BUS_WIDTH_BITS: Final = "bus_width_bits"
+    COMPUTE_CAPABILITY: Final = "compute_capability"
+    MAX_SM_MHZ: Final = "max_sm_mhz"
+    MAX_MEMORY_MHZ: Final = "max_memory_mhz"
+    PCIE_MAX_GENERATION: Final = "pcie_max_generation"
+    PCIE_MAX_WIDTH: Final = "pcie_max_width"
+    GPM: Final = "gpm"
+    """"supported", or Unknown."""
+    MIG: Final = "mig"
+    """"enabled" or "disabled", as the next but one."""
+    NVLINKS: Final = "nvlinks"
+    """How many it has, up or down."""
+    ECC: Final = "ecc"
+    ROW_REMAPPING: Final = "row_remapping"
+    """"failed", "pending" or "none"."""
+    RECOVERY_ACTION: Final = "recovery_action"
+    """In words; "none" where nothing needs to be done."""
+
+
+class GpuInstanceFact:
+    """Of a MIG slice, beside those of a GPU."""
+
+    NUMBER: Final = "gpu_instance"
+    COMPUTE_INSTANCES: Final = "compute_instances"
+    """How many."""
+    PROFILE: Final = "profile"
+    """"1g.10gb"."""
+
+
+class GpuProcessFact:
+    """Of a process on a GPU."""
+
+    PID: Final = "pid"
+    KIND: Final = "kind"
+    """"compute", "graphics", or both."""
+    INSTANCES: Final = "mig"
+    """The numbers of the slices that it is in."""
+    CONTAINER_PID: Final = "container_pid"
+    """Its PID in its own namespace, where that is another one; Unknown where nothing tells which process it is."""
+
+
+class ServerFact:
+    """Of a server as it tells of itself, on tracks "server:<port>"."""
+
+    ENGINE: Final = "engine"
+    """As people call it."""
+    PREEMPTS: Final = "preempts"
+    """1 where it throws running requests out when its KV cache is full, else 0."""
+    URL: Final = "url"
+    MODEL: Final = "model"
+    VERSION: Final = "version"
+    SCRAPE_MS: Final = "scrape_ms"
+    """How long the last page took."""
+    NUM_GPU_BLOCKS: Final = "num_gpu_blocks"
+    """A label of its metrics, as the next one: blocks of the KV cache."""
+    BLOCK_SIZE: Final = "block_size"
+    """Tokens of a block."""
+
+
+SETTINGS_OF: Final = "engine_kind"
+"""Of a track that has the facts of `settings.facts`: the engine's key."""
+
+
+class EndpointFact:
+    """Facts of an endpoint, on tracks "endpoint:<port>": where the server's metrics are asked for."""
+
+    URL: Final = "url"
+    SAID: Final = "said"
+    """While it fails, an Unknown: what came instead, and the remedy."""
+    OWN_S: Final = "own_s"
+    """Of a slow one: what a page takes longer than a request for next to nothing."""
+    CLOSED_NS: Final = "closed_ns"
+    """When the server closed the connection that was kept, of one that refuses since."""
+
+
+class EndedFact:
+    """Facts of a part of the server that has ended, on tracks "ended:<pid>/<start>"."""
+
+    PID: Final = "pid"
+    ROLE: Final = "role"
+    ROOT: Final = "root"
+    """The PID of the server's root."""
+    ENDED_NS: Final = "ended_ns"
+    ALIVE_NS: Final = "alive_ns"
+    """When it was last seen alive."""
+    HOW: Final = "how"
+    """In words, or Unknown."""
+    IS_REGULAR: Final = "is_regular"
+    """1 where it holds, as in the next ones."""
+    IS_KILLED: Final = "is_killed"
+    IS_OOM: Final = "is_oom"
+    IS_FAILURE: Final = "is_failure"
+    IS_ZOMBIE: Final = "is_zombie"
+    PARENT: Final = "parent"
+    """The PID of a zombie's parent."""
+    WAS_OVER: Final = "was_over"
+    """1: it had ended before the first look, and `ENDED_NS` is that look's."""
+    WORDS: Final = "words"
+    """The kernel's."""
+    LOG_ERROR: Final = "log_error"
+    """The error that its log ends with, where there is one."""
+    LOG_COMMAND: Final = "log_command"
+    """What shows the end of its log."""
+    SENDER: Final = "sender"
+    """Where it is known: who sent the signal that it ended by or after, a `SignalSender`."""
+    SENT_NS: Final = "sent_ns"
+
+
+class SignalSender(StrEnum):
+    """Where a signal came from."""
+
+    OWN = "own"
+    """A process of the server."""
+    OUTSIDE = "outside"
+    KERNEL = "kernel"
+
+
+class ProcessFact:
+    """Of a process of the server."""
+
+    ROLE: Final = "role"
+    COMMAND: Final = "cmdline"
+    """Without its secrets."""
+    IS_PART: Final = "part"
+    """1 of those that make up the server, 0 of their helpers."""
+    ROOT: Final = "root"
+    """The PID of the server's root."""
+    GPUS_OPEN: Final = "gpus_open"
+    """Of the root, as the next two: how many GPUs its processes hold open."""
+    DIRECTORY: Final = "directory"
+    CORE: Final = "core"
+    """The role of a process without which there is no server, where that is expected below it."""
+    CGROUP: Final = "cgroup"
+    CGROUP_FOLDER: Final = "cgroup_folder"
+    CPU_QUOTA: Final = "cpu_quota"
+    """"2.5 cores", or "none"."""
+
+
+class ThreadFact:
+    """Of a thread of the server."""
+
+    ROLE: Final = "role"
+    STATE: Final = "state"
+    """A `vocabulary.ThreadCause`, or "sleeping" where what in is not known."""
+    WAIT_CHANNEL: Final = "wchan"
+    """The function of the kernel that it sleeps in."""
+    CPU: Final = "cpu"
+    """The processor that it ran on last."""
+    CPUS: Final = "cpus"
+    """Those that it may run on: "0-3,8"."""
+
+
+class NeighbourFact:
+    """Of a process outside the server."""
+
+    PID: Final = "pid"
+    CGROUP: Final = "cgroup"
+    """Its cgroup's name."""
+
+
+class HostFact:
+    """Of the machine."""
+
+    CORES: Final = "cores"
+    IS_ROOT: Final = "is_root"
+    """1 where llmtop runs as root, else 0."""
+    TOOLS: Final = "tools"
+    """Those found, by name, with spaces between."""
+    PY_SPY: Final = "py_spy"
+    """How it is typed; empty where there is none."""
+
+
+class TargetFact:
+    """Of what llmtop is attached to, as its command line, its files and its environment say."""
+
+    COMMAND: Final = "command"
+    """Without its secrets."""
+    VERSION: Final = "version"
+    """As it is installed."""
+    QUANTIZATION: Final = "quantization"
+    KV_CACHE_DTYPE: Final = "kv_cache_dtype"
+    WEIGHTS_BYTES: Final = "weights_bytes"
+    """The size of the files of the model."""
+    MODEL_PATH: Final = "model_path"
+
+
+class OriginFact:
+    """Of a trace's origin, of those that conclusions are drawn from."""
+
+    INTERVAL_S: Final = "interval_s"
+    """Live: how often most sources are read."""
+    COMMAND: Final = "command"
+    """The profiler's, without its secrets; of Nsight Compute with the program's behind it."""
+    DIRECTORY: Final = "directory"
+    """The program's."""
+    GPU_VENDOR: Final = "GPU vendor"
+    """Said of a capture whose GPUs are not of NVIDIA: other tools look into them."""
+
+
+AMD: Final = "AMD"
+"""What `OriginFact.GPU_VENDOR` says."""
