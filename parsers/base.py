@@ -20,6 +20,7 @@ class Content(StrEnum):
     KERNELS = "kernels"
     TIMELINE = "a timeline"
     STACKS = "stacks"
+    SERIES = "numbers over time"
     GPU = "the GPU's name"
     TOOL_VERSION = "the version of the tool"
 

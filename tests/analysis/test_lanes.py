@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop.analysis.pages.lanes import lane_behind, lanes_at, lanes_view
 from llmtop.analysis.series.readings import as_of, gpu_tracks, latest, mean
 from llmtop.analysis.views import Lane, Lanes
-from llmtop.model import NS_PER_S, Series, Unknown
+from llmtop.model import LIVE, NS_PER_S, Metric, Missing, Series, Source, SourceLane, Sources, Trace, TrackKind, Unknown
 from llmtop.vocabulary import (
     GPU_DRAM,
     PROCESS_GIL_WAITS,
@@ -178,3 +178,17 @@ def test_cursor_finds_gaps_and_not_the_value_before_them() -> None:
 def test_cursor_on_an_absent_lane_has_its_reason() -> None:
     at = lanes_at(lanes_view(live_trace(NO_GPU)), START_NS + 60 * NS_PER_S)
     assert at[0].value == Unknown("no NVIDIA driver library was found", "install the NVIDIA driver")
+
+
+SWAPPED = Metric("vm.swapped_out", "pages", counter=True, title="pages swapped out")
+
+
+def test_a_lane_of_the_machine_needs_no_other_source_that_describes_the_machine() -> None:
+    owns = Source("vmstat", lanes=(SourceLane(SWAPPED, TrackKind.HOST),))
+    samples = Series.of(ids.HOST, SWAPPED, "/proc/vmstat", [(n * NS_PER_S, 10.0 * n) for n in range(4)])
+    known = Trace(LIVE, 0, 3 * NS_PER_S, series={(ids.HOST, SWAPPED.name): samples}, sources=Sources((owns,)))
+    lane = lanes_view(known).lanes[-1]
+    assert (lane.why_not, lane.unit, lane.samples[-1][1]) == (None, "pages/s", 10.0)
+    why = Unknown("this kernel has no swap space", "CONFIG_SWAP=y")
+    missing = (Missing(whats.reading(ids.HOST, SWAPPED), why),)
+    assert lanes_view(replace(known, series={}, missing=missing)).lanes[-1].why_not == why

@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from llmtop.analysis import rules
+from llmtop.analysis.pages import lanes
 from llmtop.analysis.rules import live_rules, report_rules
 from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.registry import rule_book
@@ -78,6 +79,10 @@ def test_every_rule_in_the_folder_is_in_a_book() -> None:
 def test_what_explains_a_rule_is_one() -> None:
     explained = report_rules._EXPLAINED
     assert {*explained, *chain.from_iterable(explained.values())} <= {rule.id for rule in ALL_RULES}
+
+
+def test_lanes_stand_behind_rules_that_there_are() -> None:
+    assert lanes._BEHIND.keys() <= {rule.id for rule in ALL_RULES}
 
 
 def test_no_rule_is_in_both_books_and_none_has_the_name_of_another() -> None:

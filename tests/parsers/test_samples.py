@@ -33,6 +33,7 @@ def amounts(trace: Trace) -> dict[Content, int]:
         Content.KERNELS: 0 if trace.kernels is None else len(trace.kernels),
         Content.TIMELINE: sum(map(len, trace.spans.values())),
         Content.STACKS: len(trace.stacks),
+        Content.SERIES: sum(map(len, trace.series.values())),
         Content.GPU: len(trace.origin.gpu),
         Content.TOOL_VERSION: len(trace.origin.tool_version),
     }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Hashable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar
 
 from textual.binding import Binding, BindingType
 from textual.message import Message
@@ -20,7 +21,7 @@ from llmtop.tui.panes.table import TablePane, VirtualTable
 from llmtop.tui.panes.view import NO_ROWS, RECORDED, StretchWanted, V, View
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable
+    from collections.abc import Collection, Mapping
 
     from textual.app import ComposeResult
     from textual.widget import Widget
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
     from llmtop.tui.panes.view import Paragraphs
 
+K = TypeVar("K", bound=Hashable)
 IN_TIME: Final = Binding("t", "in_time", "timeline", tooltip="Its place in the timeline")
 """Of rows that know when they are (`View.when`)."""
 NO_ROWS_YET: Final = RowTable((), (), ())
@@ -236,7 +238,7 @@ class ListPane(TablePane, View[V], Generic[V]):
             self._share_room()
 
 
-def table_of(columns: tuple[Column, ...], rows: dict[Hashable, tuple[Any, ...]]) -> RowTable:
+def table_of(columns: tuple[Column, ...], rows: Mapping[K, tuple[Any, ...]]) -> RowTable:
     """A table of rows by key; columns of text are no wider than their longest one."""
     narrowed, widest = fitted(columns, tuple(rows.values()))
     return RowTable(narrowed, tuple(rows.values()), tuple(rows), widest)

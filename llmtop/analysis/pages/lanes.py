@@ -32,7 +32,7 @@ from llmtop.analysis.views import Lane, LaneKind, LaneMark, Lanes
 from llmtop.model import NS_PER_S, Metric, Trace, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from llmtop.model import Series, SourceLane
 
@@ -258,6 +258,10 @@ def _lanes_of_sources(trace: Trace, gpu: TrackId | None, window_ns: int) -> Iter
             yield Lane(one.metric.title, one.metric.unit, "", (), why_not=why)
 
 
+_ONLY_ONES: Mapping[TrackKind, TrackId] = {TrackKind.HOST: ids.HOST, TrackKind.SELF: ids.SELF}
+"""Tracks of which there is one, whether or not any source has described it."""
+
+
 def _track_of(trace: Trace, kind: TrackKind, gpu: TrackId | None) -> TrackId | None:
     """Whose line a lane shows: what stands beside it on screen, where there is such a one."""
     engine = engine_thread(trace)
@@ -265,7 +269,7 @@ def _track_of(trace: Trace, kind: TrackKind, gpu: TrackId | None) -> TrackId | N
         return gpu
     if kind in (TrackKind.THREAD, TrackKind.PROCESS) and not isinstance(engine, Unknown):
         return engine.track if kind is TrackKind.THREAD else ids.process(engine.pid)
-    return next((track.id for track in trace.tracks_of(kind)), None)
+    return next((track.id for track in trace.tracks_of(kind)), _ONLY_ONES.get(kind))
 
 
 def _rate_lane(trace: Trace, track: TrackId, lane: SourceLane, window_ns: int) -> Lane:
