@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from textual.content import Content
     from textual.dom import DOMNode
     from textual.driver import Driver
+    from textual.geometry import Region
     from textual.message import Message
     from textual.strip import Strip
 
@@ -94,6 +95,17 @@ class SparingScreen(Screen[S]):
         self._dirty_widgets.update(one for one in changed if one.display)
         self._on_timer_update()
         return True
+
+
+def note_changes(widget: Widget, regions: Iterable[Region]) -> None:
+    """Note cells of a widget's content that have changed, for the frame that `send_at_once` is about to send.
+
+    Why: `refresh` has the widget's own task look what is to be done, in a message, after each frame: nothing.
+
+    When it breaks: call `refresh`.
+    """
+    widget._set_dirty(*regions)
+    widget._repaint_required = True
 
 
 def screen_strips(screen: Screen[Any]) -> list[Strip]:

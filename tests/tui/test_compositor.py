@@ -16,7 +16,7 @@ from llmtop.tui.render.lines import line
 from llmtop.tui.render.look import Look
 from llmtop.tui.screens.base import FullScreen
 from tests.live_traces import Scene, live_trace
-from tests.tui.live_app import fixed_app, session_of
+from tests.tui.live_app import fixed_app, running, session_of
 from tests.tui.terminal_in_memory import TerminalInMemory, on_terminal
 
 if TYPE_CHECKING:
@@ -105,15 +105,46 @@ async def test_only_the_lines_that_have_changed_are_rendered_and_only_of_the_wid
     ]
 
 
-async def test_frame_by_frame_the_terminal_shows_what_the_whole_screen_would() -> None:
+@pytest.mark.parametrize("is_sent_at_once", [True, False])
+async def test_frame_by_frame_the_terminal_shows_what_the_whole_screen_would(is_sent_at_once: bool) -> None:
     scene = Scene(gpus=2, is_moving=True)
     app = fixed_app(scene)
 
     async def drive(pilot: Pilot[Any], terminal: TerminalInMemory) -> None:
         for ticks in range(90, 98):
             session_of(app).now = live_trace(scene, ticks)
-            app.live.refresh_trace()
+            if is_sent_at_once:
+                assert app.live.send_frame() or ticks == 90  # the first one is arranged
+            else:
+                app.live.refresh_trace()
             await pilot.pause()
             assert [row.rstrip() for row in terminal.lines] == app.screen_text().splitlines()
 
     await on_terminal(app, (120, 40), drive)
+
+
+async def test_a_frame_that_is_sent_at_once_leaves_nothing_to_do_and_another_one_leaves_it_to_the_panes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(gpus=2, is_moving=True)
+    app = fixed_app(scene)
+    asked: list[Widget] = []
+    check_idle = Widget.check_idle
+
+    def noted(widget: Widget) -> None:
+        asked.append(widget)
+        check_idle(widget)
+
+    monkeypatch.setattr(Widget, "check_idle", noted)
+    async with running(app):
+        session_of(app).now = live_trace(scene, 95)
+        asked.clear()
+        assert app.live.send_frame()
+        assert not [one for one in asked if isinstance(one, DiffedWidget)]
+        session_of(app).now = live_trace(scene, 99)
+        app.live.refresh_trace()
+        assert [one for one in asked if isinstance(one, DiffedWidget)]
+        app.live.refresh(layout=True)
+        asked.clear()
+        assert not app.live.send_frame()
+        assert set(app.live._parts) <= set(asked)

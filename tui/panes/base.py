@@ -24,7 +24,7 @@ from llmtop.tui.faults import FaultBorder, fault_text
 from llmtop.tui.panes.view import Context, V, View
 from llmtop.tui.render.lines import Part, cut, explain, fill, prose, spelled, width_of
 from llmtop.tui.render.look import Look
-from llmtop.tui.textual_private import put_title, title_of
+from llmtop.tui.textual_private import note_changes, put_title, title_of
 
 if TYPE_CHECKING:
     from rich.segment import Segment
@@ -127,7 +127,7 @@ def _segment_cells(segment: Segment) -> list[tuple[str, Style | None]]:
     return [(text, style)] * segment.cell_length
 
 
-def retitle(widget: Widget, title: Content) -> None:
+def retitle(widget: DiffedWidget, title: Content) -> None:
     """Put a title into a widget's border, and send of that line what has changed."""
     known = title_of(widget)
     old = known.plain if known else ""
@@ -137,7 +137,7 @@ def retitle(widget: Widget, title: Content) -> None:
         same = next((i for i, (before, after) in pairs if before != after), min(len(old), len(title.plain)))
         start = width_of(old[:same])
         span = max(width_of(old), title.cell_length) - start + _BORDER_LEAD
-        widget.refresh(Region(start, -widget.gutter.top, span, 1))
+        widget.note_changes((Region(start, -widget.gutter.top, span, 1),))
 
 
 class DiffedWidget(FaultBorder):
@@ -171,7 +171,11 @@ class DiffedWidget(FaultBorder):
         pairs = enumerate(zip(old, self._strips, strict=True))
         regions = [Region(start, y, stop - start, 1) for y, pair in pairs for start, stop in changed_spans(*pair)]
         if regions:
-            self.refresh(*regions)
+            self.note_changes(regions)
+
+    def note_changes(self, regions: Sequence[Region]) -> None:
+        """Have cells of the content sent, which have changed."""
+        self.refresh(*regions)
 
     def redraw(self) -> None:
         """Draw again what is known: the colours changed, a cursor moved."""
@@ -204,6 +208,8 @@ class FrameSync:
         self._drawn_ns: dict[int, int] = {}
         self.is_still = False
         """One moment is shown for a while: then by every pane the same, whatever its pace."""
+        self.is_sent_at_once = False
+        """What is drawn now is sent as soon as all panes are drawn."""
 
     def note(self, pace_ns: int, t_ns: int) -> None:
         """A pane that is drawn every `pace_ns` draws the trace of this moment."""
@@ -290,6 +296,12 @@ class Pane(DiffedWidget, View[V], Generic[V], can_focus=True):
     @property
     def _pace_ns(self) -> int:
         return min(self.least_ns, CALM_NS) if self.is_zoomed else self.least_ns
+
+    def note_changes(self, regions: Sequence[Region]) -> None:
+        if self.frame_sync.is_sent_at_once:
+            note_changes(self, regions)
+        else:
+            super().note_changes(regions)
 
     def redraw(self) -> None:
         self._is_unpainted = True

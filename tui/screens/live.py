@@ -120,7 +120,6 @@ class LiveApp(LlmtopApp):
             with above.border():
                 self.live.refresh_diagnosis(above)
         else:
-            self.live.refresh_trace()
             is_sent = self.live.send_frame()
         self.frame_drawn(is_sent=is_sent)
 

@@ -150,9 +150,18 @@ class LiveScreen(FullScreen):
         self._show_moment(self._newest())
 
     def send_frame(self) -> bool:
-        """Send what has changed with the moment just shown, as `FullScreen.send_at_once` has it."""
+        """Draw the newest moment and send what has changed with it, as `FullScreen.send_at_once` has it."""
         has_rows = any(one.display for one in self._tables)  # these are told of their rows by messages
-        return not has_rows and self.send_at_once(self._parts)
+        self.frame_sync.is_sent_at_once = not has_rows
+        try:
+            self.refresh_trace()
+        finally:
+            self.frame_sync.is_sent_at_once = False
+        if not has_rows and self.send_at_once(self._parts):
+            return True
+        for pane in self._parts:
+            pane.check_idle()
+        return False
 
     def refresh_diagnosis(self, above: DiagnosisScreen) -> None:
         """Give the diagnosis, which covers this screen, the moment that would be drawn here."""
