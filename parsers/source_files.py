@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING
 
 from llmtop.model import SourceText, Unknown
 from llmtop.text import clean
 
+if TYPE_CHECKING:
+    from llmtop.model import Trace
+
 MAX_SOURCE = 32 << 20
 """Bytes of a file that is shown."""
+
+
+def with_sources(trace: Trace, folders: Sequence[Path]) -> Trace:
+    """The trace, whose kernels' source files are looked for in these folders too."""
+    kernels = trace.kernels
+    if not folders or kernels is None or kernels.codes is None:
+        return trace
+    return replace(trace, kernels=replace(kernels, codes=kernels.codes.within(folders)))
 
 
 def found_source(file: str, folders: Sequence[Path], bytes_then: int = 0) -> SourceText | Unknown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from llmtop.cli.report import TOGETHER
+from llmtop.cli.report import TOGETHER, add_source_dir
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--together", action="store_true", help=TOGETHER)
     how.add_argument("--apart", action="store_true", help="each file is a report of its own, whatever is in it")
+    add_source_dir(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -24,4 +25,4 @@ def run(args: argparse.Namespace) -> int:
     refuse_unfit_terminal()
     from llmtop.tui.screens.explore import explore
 
-    return explore(args.paths, True if args.together else False if args.apart else None)
+    return explore(args.paths, True if args.together else False if args.apart else None, args.source_dir)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
         UsageError: The output is the input.
     """
     from llmtop.cli.waiting import telling_progress
+    from llmtop.parsers.source_files import with_sources
 
     if args.output is not None and any(is_same_file(args.output, path) for path in args.paths):
         raise UsageError(f"{args.output} is the report itself: give another name to -o")
@@ -105,14 +105,6 @@ def read_report(paths: Sequence[Path], *, is_together: bool) -> Trace:
     except ApartError as error:
         again = "" if error.is_final else "; --together takes them as ranks of one run all the same"
         raise FileError(f"{error}{again}") from error
-
-
-def with_sources(trace: Trace, folders: Sequence[Path]) -> Trace:
-    """The trace, whose kernels' source files are looked for in these folders too."""
-    kernels = trace.kernels
-    if not folders or kernels is None or kernels.codes is None:
-        return trace
-    return replace(trace, kernels=replace(kernels, codes=kernels.codes.within(folders)))
 
 
 def _table(trace: Trace, wanted: str, by: str) -> str | WantedTable:

@@ -24,6 +24,7 @@ MODULES = (
     "gpu",
     "findings",
     "session",
+    "source",
     "idle",
     "steps",
     "timeline",

@@ -128,6 +128,23 @@ class KernelSource:
         return tuple(sorted(found, key=lambda one: (-one.spent.stalls, -(one.spent.executed or 0))))
 
     @cached_property
+    def line_places(self) -> Mapping[tuple[str, int], CodeLine]:
+        """The lines by file and number."""
+        return {(one.file, one.line): one for one in self.lines}
+
+    @cached_property
+    def ptx_lines(self) -> Mapping[int, CodeLine]:
+        """The lines of the intermediate code that instructions were made from, by their number."""
+        by_line: dict[int, array[int]] = {}
+        for i, line in enumerate(self.code.ptx_line):
+            if line:
+                by_line.setdefault(line, array("q")).append(i)
+        addresses = self.code.addresses
+        return {
+            line: CodeLine("", line, rows, self._spent([addresses[i] for i in rows])) for line, rows in by_line.items()
+        }
+
+    @cached_property
     def hottest(self) -> tuple[int, ...]:
         """The instructions that wait, by their place, the one that waits most first."""
         stalls = [one.stalls for one in self.instructions]
