@@ -18,7 +18,7 @@ from llmtop.parsers.ncu_rep import ncu_rep_pb2 as pb
 from llmtop.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from llmtop.parsers.ncu_rep.container import Extent, ReportFile
 
@@ -125,6 +125,7 @@ class ReportDetails:
         self._id_by_name = {name: i for i, name in enumerate(names)}
         # A cache of a method would tie this object, and with it the open file, into a reference cycle.
         self._launch = lru_cache(_DECODED_KERNELS)(partial(decode_kernel, file, kernels))
+        self._metric_by_id = lru_cache(_DECODED_KERNELS)(partial(_metrics_of, self._launch))
         self._values = lru_cache(_DECODED_KERNELS)(partial(decode_values, file, kernels, names))
 
     def metrics(self, i: int) -> Mapping[str, Value]:
@@ -135,10 +136,10 @@ class ReportDetails:
 
     def instances(self, i: int, metric: str) -> Instances | Unknown:
         wanted = self._id_by_name.get(metric)
-        for candidate in self._launch(i).metrics:
-            if candidate.name == wanted:
-                return _instances(candidate) or Unknown(f"{metric} was not collected per instance")
-        return Unknown(f"{metric} was not collected", f"add --metrics {metric}")
+        found = None if wanted is None else self._metric_by_id(i).get(wanted)
+        if found is None:
+            return Unknown(f"{metric} was not collected", f"add --metrics {metric}")
+        return _instances(found) or Unknown(f"{metric} was not collected per instance")
 
     def rules(self, i: int) -> tuple[RuleResult, ...]:
         # A rule that found nothing is stored without a body.
@@ -160,6 +161,11 @@ class ReportDetails:
             )
             for section in ranked
         )
+
+
+def _metrics_of(launch: Callable[[int], pb.Launch], i: int) -> dict[int, pb.Metric]:
+    """A kernel's metrics by the index of their names; of one that is there twice the first counts."""
+    return {metric.name: metric for metric in reversed(launch(i).metrics)}
 
 
 def _instances(metric: pb.Metric) -> Instances | None:

@@ -117,26 +117,18 @@ class Scene:
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def trace(self) -> Trace:
-        recorder = Recorder(Origin("live"))
+        recorder, tracks = Recorder(Origin("live")), self._tracks()
+        gauges = self._gauges() | dict(self.gauges)
+        counters = [tuple(self._counters(is_now)) for is_now in (False, True)]
         sums: dict[tuple[TrackId, str], float] = {}
         for second in range(self.seconds + 1):
-            t = START_NS + second * NS_PER_S
-            readings = tuple(self._readings(second, t, sums))
-            recorder.append("test", Trace(Origin("live"), t, t, tracks=self._tracks(), readings=readings))
+            t, is_now = START_NS + second * NS_PER_S, second > self.seconds - NOW
+            read = [_read(track, metric, t, _at(level, is_now)) for (track, metric), level in gauges.items()]
+            readings = (*read, *_grown(counters[is_now], second, is_now, sums))
+            recorder.append("test", Trace(Origin("live"), t, t, tracks=tracks, readings=readings))
         end = START_NS + (self.seconds + self.silent_for) * NS_PER_S
         recorder.append("clock", Trace(Origin("live"), end, end))
         return recorder.freeze()
-
-    def _readings(self, second: int, t: int, sums: dict[tuple[TrackId, str], float]) -> Iterator[Reading]:
-        is_now = second > self.seconds - NOW
-        for (track, metric), level in (self._gauges() | dict(self.gauges)).items():
-            yield Reading(track, metric, t, _at(level, is_now), "NVML" if track.startswith("gpu") else "metrics")
-        for track, metric, level, where in self._counters(is_now):
-            key = (track, metric.name)
-            grown = _at(level, is_now) * (NS_PER_S if metric.unit == "ns" else 1) if second else 0.0
-            sums[key] = sums.get(key, 0.0) + grown
-            if where != "eBPF" or grown or not second:
-                yield Reading(track, metric, t, sums[key], where)
 
     def _gauges(self) -> dict[tuple[TrackId, Metric], Level]:
         found: dict[tuple[TrackId, Metric], Level] = {(ids.HOST, v.HOST_CPU_PRESSURE): self.pressure}
@@ -278,6 +270,26 @@ def findings_of(rule: Rule, trace: Trace) -> list[Finding]:
 def unjudged_of(rule: Rule, trace: Trace) -> list[Unknown]:
     """What one rule says that it lacks."""
     return [one.why for one in rule.check(trace) if isinstance(one, Unjudged)]
+
+
+def _read(track: TrackId, metric: Metric, t: int, value: float) -> Reading:
+    return Reading(track, metric, t, value, "NVML" if track.startswith("gpu") else "metrics")
+
+
+def _grown(
+    counters: Sequence[tuple[TrackId, Metric, Level, str]],
+    second: int,
+    is_now: bool,
+    sums: dict[tuple[TrackId, str], float],
+) -> Iterator[Reading]:
+    """Counters as they stand after so many seconds; `sums` has what they were, and what they are from now on."""
+    t = START_NS + second * NS_PER_S
+    for track, metric, level, where in counters:
+        key = (track, metric.name)
+        grown = _at(level, is_now) * (NS_PER_S if metric.unit == "ns" else 1) if second else 0.0
+        sums[key] = sums.get(key, 0.0) + grown
+        if where != "eBPF" or grown or not second:
+            yield Reading(track, metric, t, sums[key], where)
 
 
 def _at(level: Level, is_now: bool) -> float:
