@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if NEED_A_KERNEL & set(getattr(item, "fixturenames", ())):
             item.add_marker("kernel")
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage as seldom as the screen does (`llmtop.tui.app`), and not among modules and all the tests."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)
