@@ -17,7 +17,10 @@ from llmtop.tui.panes import events, gpu, syscalls, threads
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.live import LIVE_VIEWS
 from llmtop.tui.panes.recorded import VIEWS, by_digit, views_of
-from llmtop.tui.panes.view import Context
+from llmtop.tui.panes.report import ListPane
+from llmtop.tui.panes.table import VirtualTable
+from llmtop.tui.panes.timeline import TimelinePane
+from llmtop.tui.panes.view import Context, View
 from llmtop.tui.screens import diagnosis, kernel, live_screen, thread
 from llmtop.tui.screens.causes import CausesPane
 from llmtop.tui.screens.explore_screen import ExploreApp, ExploreScreen
@@ -25,11 +28,15 @@ from llmtop.tui.screens.reasons import ReasonsPane
 from tests.kernel_traces import LADDER
 from tests.live_traces import TARGET, Scene, live_trace, probed
 from tests.tui.live_app import fixed_app, press, session_of
+from tests.tui.test_contents import written
 from tests.tui.test_explore import read, settle
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from textual.pilot import Pilot
 
+    from llmtop.tui.app import LlmtopApp
     from llmtop.tui.screens.live import LiveApp
 
 SAID = "failed: ArithmeticError: broken [/b]"
@@ -236,6 +243,65 @@ async def test_a_fault_in_the_help_or_in_what_keys_may_do_costs_the_key(
     faults.clear()
 
 
+async def keys_of_contents(pilot: Pilot[Any], app: LlmtopApp, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copying and writing a view that cannot tell what it holds costs these keys alone; so do keys that it judges."""
+    for key in ("y", "Y") if kind is TimelinePane else ("y", "Y", "w"):  # which has a use of its own for the last one
+        app.clear_notifications()
+        with monkeypatch.context() as patch:  # each fault is told once
+            patch.setattr(kind, "contents", broken(f"{kind.__name__} {key}"))
+            await press(pilot, key)
+        assert [one.message.startswith(f"this key {SAID}") for one in app._notifications] == [True], key
+    with breaking(monkeypatch, kind, "check_action"):
+        assert "llmtop" in await press(pilot, "y") + app.title
+    app.clear_notifications()
+
+
+async def keys_of_rows(pilot: Pilot[Any], app: LlmtopApp, table: VirtualTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sorting, searching, copying and writing rows that cannot be had costs that, and not what is pressed next."""
+    rows = type(table.rows)
+    if table.rows is None or not len(table.rows):
+        return
+    for method, keys in (("sorted_by", ["greater_than_sign"]), ("filtered", ["slash", "e", "enter"])):
+        with breaking(monkeypatch, rows, method):
+            await press(pilot, *keys)
+            await settle(pilot)
+            assert f"this pane {SAID}" in words(app.screen_text()), method
+        await press(pilot, "escape") if method == "filtered" else table.forget_orders()
+        table.filter("")
+        assert SAID not in words(await press(pilot, "down", "up")), method
+    for key in ("y", "Y", "w"):
+        app.clear_notifications()
+        with monkeypatch.context() as patch:
+            patch.setattr(rows, "cells", broken(key))
+            await press(pilot, key)
+            await written()
+            await pilot.pause()
+        assert any(SAID in one.message for one in app._notifications), key
+    app.clear_notifications()
+
+
+@pytest.mark.parametrize("number", LIVE, ids=lambda number: LIVE[number].__name__)
+async def test_what_raises_behind_the_keys_of_all_live_views_costs_that_key(
+    number: int, monkeypatch: pytest.MonkeyPatch, faults: list[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LLMTOP_SCREENSHOTS", str(tmp_path))
+    app, kind = a_live_app(), LIVE[number]
+    async with app.run_test(size=(160, 50), notifications=True) as pilot:
+        await draw(app, pilot)
+        app.live.action_pane(number)
+        await press(pilot)
+        await keys_of_contents(pilot, app, kind, monkeypatch)
+        if kind.has_rows():
+            await press(pilot, *(["z"] if issubclass(kind, Pane) else []))
+            table = app.screen.focused if issubclass(kind, ListPane) else app.live.table.table
+            assert isinstance(table, VirtualTable)
+            table.focus()  # which stands below the panes of some
+            await keys_of_rows(pilot, app, table, monkeypatch)
+        await press(pilot, "escape", "escape")
+        assert "1 Roofline" in await draw(app, pilot)
+    faults.clear()
+
+
 # -- the explorer --------------------------------------------------------------------------------------------------
 
 
@@ -299,6 +365,28 @@ async def test_what_raises_in_a_recorded_view_costs_that_view(
                 fault.enter_context(breaking(monkeypatch, kind, method))
             said = await looked_at(kind, trace, fault, broken_ones if broken_ones is actions else [], faults)
         assert SAID in said or not used.intersection(broken_ones), broken_ones
+    faults.clear()
+
+
+@pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.title)
+async def test_what_raises_behind_the_keys_of_all_recorded_views_costs_that_key(
+    kind: Any, files: tuple[Trace, ...], monkeypatch: pytest.MonkeyPatch, faults: list[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LLMTOP_SCREENSHOTS", str(tmp_path))
+    trace = next(trace for trace in files[kind.title == "Idle" :] if kind.why_not(trace) is None)
+    app = ExploreApp([read(trace)])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        screen = app.screen
+        assert isinstance(screen, ExploreScreen)
+        await settle(pilot)
+        screen.show_view(kind)
+        await settle(pilot)
+        around = [] if screen.focused is None else screen.focused.ancestors_with_self
+        for shown in {type(one) for one in around if isinstance(one, View)}:
+            await keys_of_contents(pilot, app, shown, monkeypatch)
+        if isinstance(screen.focused, VirtualTable):
+            await keys_of_rows(pilot, app, screen.focused, monkeypatch)
+        assert f"{kind.title}]" in words(await press(pilot))
     faults.clear()
 
 
