@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from llmtop.analysis.kernels.source import KernelSource, kernel_source, sampled_launches
-from llmtop.analysis.kernels.source_table import CodeBy, code_rows, code_table, reason_text, said_of_code
+from llmtop.analysis.kernels.source_table import CodeBy, code_rows, code_table, hot_line, reason_text, said_of_code
+from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import Trace, Unknown
 from llmtop.parsers.registry import load
 from tests.kernel_traces import LADDER, LLAMA, TIMELINE
@@ -116,3 +117,25 @@ def test_what_is_not_known_of_all_kernels_is_said_once() -> None:
         "the warps were not sampled (add --section SourceCounters)",
         "the kernel was compiled without line numbers (compile it with nvcc -lineinfo; Triton and Numba write them)",
     ]
+
+
+def test_the_line_that_has_most_of_the_waiting_is_evidence() -> None:
+    (finding,) = [one for one in diagnose(load(CONFLICTS)).findings if one.rule == "kernel-bank-conflicts"]
+    text = "for (int round = 0; round < rounds; ++ro…ile[lane * 32 + ((warp + round) & 31)];"
+    said = f"99 % of its waiting is line 88 of known_causes.cu: `{text}`, mostly mio_throttle 54 % (ncu)"
+    assert said in finding.evidence
+
+
+def test_a_line_is_no_evidence_where_it_says_nothing() -> None:
+    assert hot_line(load(LADDER), 0) == "", "all of the kernel is one line"
+    assert hot_line(load(LLAMA), 0) == "", "nothing was sampled"
+    assert hot_line(load(TIMELINE), 0) == ""
+
+
+def test_where_waiting_is_spread_over_lines_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace, _ = of(CONFLICTS)
+    assert hot_line(trace, 0)
+    monkeypatch.setattr(KernelSource, "share", lambda self, spent, reason="": 0.24)
+    assert hot_line(trace, 0) == ""
+    monkeypatch.setattr(KernelSource, "share", lambda self, spent, reason="": 0.25)
+    assert hot_line(trace, 0).startswith("25 % of its waiting is line 88")

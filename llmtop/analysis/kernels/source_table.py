@@ -203,3 +203,27 @@ def _notes(source: KernelSource | Unknown, by: CodeBy) -> Iterator[str]:
             yield f"{file}: {text}"
         elif text.doubt:
             yield f"{text.found}: {text.doubt}"
+
+
+_HOT_SHARE = 0.25
+_FEW_LINES = 2
+"""Of a kernel whose code is that of one line it says nothing where it waits."""
+_LONGEST_LINE = 80
+
+
+def hot_line(trace: Trace, launch: int) -> str:
+    """The line that has most of a kernel's waiting, in a sentence; empty where none has much of it, or none is known.
+
+    Of a quarter on: it is where one looks first then, and at half of it others are left that matter as much.
+    """
+    source = kernel_source(trace, launch)
+    if isinstance(source, Unknown) or source.why_no_samples or source.few or len(source.lines) < _FEW_LINES:
+        return ""
+    hottest = source.lines[0]
+    share = source.share(hottest.spent)
+    if share is None or share < _HOT_SHARE:
+        return ""
+    text = source.line_text(hottest.file, hottest.line)
+    said = "" if isinstance(text, Unknown) else f": `{shorten(text, _LONGEST_LINE)}`"
+    where = f"line {hottest.line} of {posixpath.basename(hottest.file)}"
+    return f"{percent(100 * share)} of its waiting is {where}{said}, mostly {reason_text(hottest.spent)} (ncu)"

@@ -14,6 +14,7 @@ from llmtop.analysis.kernels.bounds import Bound, Verdict
 from llmtop.analysis.kernels.counters import Counters, number
 from llmtop.analysis.kernels.family import KernelKind
 from llmtop.analysis.kernels.fusion import chained_launches
+from llmtop.analysis.kernels.source_table import hot_line
 from llmtop.analysis.kernels.table import KernelFacts, Kernels, Row, has_counters, kernels_of, sm_count
 from llmtop.analysis.rules import stakes
 from llmtop.model import Finding, Trace, Unknown
@@ -267,12 +268,21 @@ def _evidence(claims: list[Claim]) -> Iterator[str]:
         claim = claims[0]
         yield claim.judged.time
         yield from claim.evidence
+        yield from _hot_line(claim.judged)
         yield from tool_says(claim.judged, claim.advice)
         return
     for claim in claims[:_SHOWN]:
         yield f"{claim.judged.row_name}: {claim.what}; {claim.judged.time}"
     if len(claims) > _SHOWN:
         yield f"and {len(claims) - _SHOWN} more"
+    yield from (f"{claims[0].judged.row_name}: {said}" for said in _hot_line(claims[0].judged))
+
+
+def _hot_line(judged: JudgedKernel) -> Iterator[str]:
+    """Where in its code the kernel waits, unless it is its launches that cost."""
+    said = "" if judged.is_of_launches else hot_line(judged.trace, judged.launch)
+    if said:
+        yield said
 
 
 def tool_says(judged: JudgedKernel, rules: tuple[str, ...]) -> Iterator[str]:
