@@ -11,6 +11,7 @@ from llmtop.analysis.gpus.models import clock_reasons
 from llmtop.analysis.pages.correlate import Correlation, Correlations, correlations
 from llmtop.analysis.pages.gpus import GpuProcess, gpu_processes
 from llmtop.analysis.pages.header import header_dtype, model_of, own_cpu, probe_hits_per_s, version_of
+from llmtop.analysis.pages.token_budget import BudgetTerm, TokenBudget, token_budget
 from llmtop.analysis.roofline.efficiency import EfficiencyView, efficiency_view
 from llmtop.analysis.roofline.live import live_view, mean_point
 from llmtop.analysis.roofline.rates import dram_bytes_per_s
@@ -82,6 +83,7 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "gpu_totals": _gpu_totals(trace, tracks, window_ns),
         "roofline": [point for track in tracks for point in _roofline_of(trace, target, track.id, gpus, window_ns)],
         "efficiency": _efficiency(efficiency_view(trace, target, window_ns)) if target else fact(NO_TARGET),
+        "token_budget": _token_budget(token_budget(trace, target, window_ns)) if target else fact(NO_TARGET),
         "server": {} if isinstance(server, Unknown) else {key: _stat(stat) for key, stat in server.stats.items()},
         "objectives": [_objective(one) for one in judged(trace, window_ns)] if target is not None else [],
         "connections": list(_connections(trace)),
@@ -230,6 +232,34 @@ def _efficiency(view: EfficiencyView) -> dict[str, Json]:
         "dram_share": view.dram_share,
     }
     return {key: _quantity(number) for key, number in numbers.items()} | {"notes": list(view.notes)}
+
+
+def _token_budget(budget: TokenBudget | Unknown) -> Json:
+    if isinstance(budget, Unknown):
+        return fact(budget)
+    return {
+        "step_s": budget.step_s,
+        "floor_s": budget.floor_s,
+        "batch": budget.batch,
+        "tokens_per_step": budget.tokens_per_step,
+        "terms": [_budget_term(term) for term in budget.terms],
+        "gains": [
+            {"part": gain.part, "change": gain.change, "at_most_s": gain.seconds, "how": gain.how}
+            for gain in budget.gains
+        ],
+        "notes": list(budget.notes),
+    }
+
+
+def _budget_term(term: BudgetTerm) -> dict[str, Json]:
+    details: list[Json] = [{"what": words, "seconds": seconds} for words, seconds in term.details]
+    return {
+        "part": term.part,
+        "seconds": term.seconds,
+        "quality": term.quality,
+        "source": term.source,
+        "details": details,
+    }
 
 
 def _quantity(number: Quantity | Unknown) -> dict[str, Json]:

@@ -47,6 +47,7 @@ KEYS = [
     "gpu_totals",
     "roofline",
     "efficiency",
+    "token_budget",
     "server",
     "objectives",
     "connections",
@@ -199,6 +200,13 @@ def test_efficiency_and_the_parts_of_the_server_are_told() -> None:
     assert seen["efficiency"]["joules_per_token"]["unit"] == "J/token"
     assert seen["efficiency"]["phase"]["value"] == "decode"
     assert "does not tell it" in seen["target"]["version"]["unknown"]
+
+
+def test_the_parts_of_a_step_add_up() -> None:
+    seen = document(live_trace(Scene(is_moving=False)))["token_budget"]
+    assert sum(term["seconds"] for term in seen["terms"]) == pytest.approx(seen["step_s"])
+    assert seen["terms"][0]["part"] == "weights"
+    assert "late CPU" in {gain["part"] for gain in seen["gains"]}
 
 
 def test_quantiles_are_told_by_their_bounds() -> None:

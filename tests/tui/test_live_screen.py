@@ -143,6 +143,15 @@ async def test_the_zoomed_server_has_the_history_of_its_latencies(size: tuple[in
         assert all(lane in text for lane in ("TTFT mean", "ITL mean", "-5 min"))
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_the_zoomed_roofline_has_the_budget_of_a_step(size: tuple[int, int]) -> None:
+    async with running(fixed_app(), size, keys=("1", "z")) as pilot:
+        text = await press(pilot)
+        assert all(part in text for part in ("mean of 15 s", "floor", "weights", "late CPU", "rest", "FLOP/B"))
+    async with running(fixed_app(), size, keys=("1",)) as pilot:
+        assert "late CPU" not in await press(pilot)
+
+
 async def test_enter_opens_what_is_known_of_a_thread() -> None:
     async with running(fixed_app(), keys=("4", "z")) as pilot:
         text = await press(pilot, "enter")

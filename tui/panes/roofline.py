@@ -8,17 +8,24 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from llmtop.analysis.pages.roofline import has_trail, roofline, why_no_roofline
+from llmtop.analysis.pages.token_budget import token_budget
 from llmtop.analysis.views import RooflineView
+from llmtop.model import Unknown
 from llmtop.tui.panes.base import CALM_NS
 from llmtop.tui.panes.lines import PagedPane
 from llmtop.tui.panes.view import Place
 from llmtop.tui.render.roofline import draw_roofline
+from llmtop.tui.render.token_budget import draw_token_budget, why_no_token_budget
 
 if TYPE_CHECKING:
     from textual.strip import Strip
 
-    from llmtop.model import Trace, TrackId, Unknown
+    from llmtop.model import Trace, TrackId
     from llmtop.tui.render.look import Look
+
+
+_LEAST_WITH_BUDGET = 16
+"""Rows from which on the plot leaves half of them to the budget of a step."""
 
 
 class RooflinePane(PagedPane[RooflineView]):
@@ -54,7 +61,18 @@ class RooflinePane(PagedPane[RooflineView]):
         return roofline(trace, self.context.target, self.gpu)
 
     def draw(self, view: RooflineView, width: int, height: int, look: Look) -> list[Strip]:
-        return draw_roofline(view, width, height, look, selected=self.at if self._is_choice(view) else None)
+        budget = self._budget(width, height, look)
+        selected = self.at if self._is_choice(view) else None
+        return [*draw_roofline(view, width, height - len(budget), look, selected=selected), *budget]
+
+    def _budget(self, width: int, height: int, look: Look) -> list[Strip]:
+        """Below the plot, with the screen to itself: where a step of the server's takes its time."""
+        if not self.is_zoomed or self._trace is None or self.context.target is None or height < _LEAST_WITH_BUDGET:
+            return []
+        found = token_budget(self._trace, self.context.target)
+        if isinstance(found, Unknown):
+            return why_no_token_budget(found, width, look)
+        return draw_token_budget(found, width, height // 2, look)
 
     def subtitle(self, view: RooflineView) -> Content:
         place = f"  kernel {self.at + 1} of {len(view.points)}" if self._is_choice(view) else ""

@@ -149,7 +149,7 @@ def model_bytes_per_s(trace: Trace, size: ModelSize | Unknown, window_ns: int = 
     server = server_track(trace)
     if server is None:
         return why_kind_missing(trace, TrackKind.SERVER)
-    steps = _steps_per_s(trace, server.id, window_ns)
+    steps = steps_per_s(trace, server.id, window_ns)
     if isinstance(steps, Unknown):
         return steps
     if isinstance(size, Unknown):
@@ -184,12 +184,18 @@ def _all_ceilings(gpus: Sequence[Track], dtype: Fact) -> tuple[Ceilings | Unknow
     return tuple(ceilings_of(track, dtype) for track in gpus)
 
 
+def tensor_peak_of(gpus: Sequence[Track], dtype: Fact) -> float | Unknown:
+    """FLOP/s of these GPUs together in the precision that a server computes in."""
+    return _tensor_peak(_all_ceilings(gpus, dtype))
+
+
 def _tensor_peak(ceilings: Sequence[Ceilings | Unknown]) -> float | Unknown:
     """FLOP/s of all GPUs together in the precision that the server computes in."""
     return _total(one if isinstance(one, Unknown) else one.why_band or one.peak(one.precision) for one in ceilings)
 
 
-def _dram_peak(gpus: Sequence[Track]) -> float | Unknown:
+def dram_peak_of(gpus: Sequence[Track]) -> float | Unknown:
+    """Bytes/s that the memories of these GPUs give together at most."""
     peaks = (dram_peak(track.facts, find_gpu(str(track.facts.get(GpuFact.NAME, track.name)))) for track in gpus)
     return _total(peak if isinstance(peak, Unknown) else float(peak.value) for peak in peaks)
 
@@ -201,7 +207,7 @@ def _mfu(trace: Trace, size: ModelSize | Unknown, ceilings: Sequence[Ceilings | 
 
 
 def _mbu(trace: Trace, size: ModelSize | Unknown, gpus: Sequence[Track], window_ns: int) -> Result:
-    return _share(model_bytes_per_s(trace, size, window_ns), _dram_peak(gpus))
+    return _share(model_bytes_per_s(trace, size, window_ns), dram_peak_of(gpus))
 
 
 def _share(part: Result, whole: float | Unknown) -> Result:
@@ -210,7 +216,7 @@ def _share(part: Result, whole: float | Unknown) -> Result:
     return whole if isinstance(whole, Unknown) else Quantity(float(part.value) / whole, "ratio", part.source)
 
 
-def _steps_per_s(trace: Trace, server: TrackId, window_ns: int) -> Quantity | Unknown:
+def steps_per_s(trace: Trace, server: TrackId, window_ns: int) -> Quantity | Unknown:
     """Engine steps per second: counted, else one per mean inter-token latency, else one per token of a request."""
     counted = counter_rate(trace, server, v.SERVER_STEPS, window_ns)
     if not isinstance(counted, Unknown):
@@ -288,7 +294,7 @@ def _mean_flops(trace: Trace, gpu: TrackId, ceilings: Ceilings | Unknown, window
 
 def _dram_share(trace: Trace, gpus: Sequence[Track], window_ns: int) -> Result:
     shares = [mean(trace, track.id, v.GPU_DRAM, window_ns, at_least=1) for track in gpus]
-    peaks = [_dram_peak([track]) for track in gpus]
+    peaks = [dram_peak_of([track]) for track in gpus]
     peak, moved = _total(peaks), _total(_product(*pair) for pair in zip(shares, peaks, strict=True))
     if isinstance(moved, Unknown):
         return moved

@@ -1,0 +1,299 @@
+"""Where the time of an engine's step goes: what the model must read and compute, what the CPU adds, and the rest.
+
+    step = weights + KV cache + compute + prompts + late CPU + rest
+
+after the iron law of performance, data + compute + overhead (Performance Engineering, "The iron law of ML
+performance"):
+
+* weights, KV cache: bytes of a step over the DRAM peak of the server's GPUs: no decode step is shorter;
+* compute: 2 N FLOP for each output token over the peak, in as far as that takes longer than the bytes do;
+* prompts: 2 N FLOP for each prompt token that is computed, over the peak: prefill lengthens a mean step by that at
+  least;
+* late CPU: idle time of the GPUs' multiprocessors, by what the engine's thread did meanwhile;
+* rest: what is left of the measured step: kernels below their roofs, gaps between them, communication. It may be below
+  zero by as much as the others overlap.
+
+A mean step is the window's time, without that in which there was no request, over the steps in it. Terms of the model
+are least times at published peaks; the time of the step and of late CPU is measured.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from llmtop import vocabulary as v
+from llmtop.analysis.roofline.efficiency import (
+    WINDOW_NS,
+    dram_peak_of,
+    kv_bytes_in_use,
+    steps_per_s,
+    tensor_peak_of,
+)
+from llmtop.analysis.roofline.model_facts import ModelSize, model_size
+from llmtop.analysis.series.readings import counter_rate, mean, server_track, target_gpus, why_kind_missing, why_no_gpu
+from llmtop.analysis.server.tokens import output_tokens, prompt_tokens
+from llmtop.analysis.threads.cells import CUDA_SYNC
+from llmtop.analysis.threads.idle_causes import UNKNOWN, idle_causes
+from llmtop.analysis.views import Quality
+from llmtop.model import NS_PER_S, TrackKind, Unknown
+from llmtop.units import number, quantity, si
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from llmtop.model import Fact, Target, Trace, Track
+
+_NO_STEPS = Unknown("no step was made in the window", "send the server a request")
+_EIGHT_BITS = 1.0
+"""Bytes of a parameter, or of a cached value, from which on half is no usual format any more."""
+
+
+class BudgetPart(StrEnum):
+    """What a step's time is for."""
+
+    WEIGHTS = "weights"
+    KV_CACHE = "KV cache"
+    COMPUTE = "compute"
+    PROMPTS = "prompts"
+    LATE_CPU = "late CPU"
+    REST = "rest"
+
+
+FLOOR = frozenset({BudgetPart.WEIGHTS, BudgetPart.KV_CACHE, BudgetPart.COMPUTE})
+"""What a decode step cannot do without, on these GPUs and in this number format."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetTerm:
+    """One part of a step.
+
+    Attributes:
+        seconds: Of one mean step; of the rest it may be below zero.
+        source: What it was computed or read from.
+        details: Of late CPU, by what the engine's thread did: words and seconds, the largest first.
+    """
+
+    part: BudgetPart
+    seconds: float
+    quality: Quality
+    source: str
+    details: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetGain:
+    """What a change would save at most of a mean step.
+
+    Attributes:
+        change: What one would do.
+        seconds: What a step would be shorter by.
+        how: The arithmetic, and what it takes for granted.
+    """
+
+    part: BudgetPart
+    change: str
+    seconds: float
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBudget:
+    """A mean step of the window; its terms add up to `step_s`.
+
+    Attributes:
+        batch: Requests that ran, on the mean.
+        tokens_per_step: Output tokens of a step.
+        terms: In the order of `BudgetPart`, without those of no time; the rest is last.
+        gains: Of the largest terms, the most saved first.
+        notes: What to know about the numbers, a sentence each.
+    """
+
+    step_s: float
+    batch: float
+    tokens_per_step: float
+    terms: tuple[BudgetTerm, ...]
+    gains: tuple[BudgetGain, ...]
+    notes: tuple[str, ...]
+    window_s: float
+
+    @property
+    def floor_s(self) -> float:
+        """The least that a decode step takes on these GPUs."""
+        return sum(term.seconds for term in self.terms if term.part in FLOOR)
+
+    @property
+    def sentence(self) -> str:
+        """One line: "step 21.0 ms = weights 5.2 + KV cache 1.1 + late CPU 11.0 + rest 3.7 (floor 6.3 ms)"."""
+        parts = " + ".join(f"{term.part} {term.seconds * 1e3:.3g}" for term in self.terms)
+        return f"step {_ms(self.step_s)} = {parts} (floor {_ms(self.floor_s)})"
+
+
+def token_budget(trace: Trace, target: Target | None, window_ns: int = WINDOW_NS) -> TokenBudget | Unknown:
+    """The budget of a server's mean step over the last `window_ns`; why there is none."""
+    server, size = server_track(trace), model_size(target)
+    gpus = target_gpus(trace, target)
+    if server is None or target is None:
+        return why_kind_missing(trace, TrackKind.SERVER)
+    if not gpus:
+        return why_no_gpu(trace) or why_kind_missing(trace, TrackKind.GPU)
+    if isinstance(size, Unknown):
+        return size
+    steps = steps_per_s(trace, server.id, window_ns)
+    if isinstance(steps, Unknown):
+        return steps
+    if not steps.value:
+        return _NO_STEPS
+    idle = _idle(trace, gpus, window_ns)
+    demand = 1.0 if isinstance(idle, Unknown) else 1.0 - idle.without_request
+    step_s = demand / float(steps.value)
+    model = _of_the_model(trace, server, size, gpus, target.dtype, float(steps.value), window_ns)
+    if isinstance(model, Unknown):
+        return model
+    terms = [*model, *_late_cpu(idle, float(steps.value))]
+    rest_s = step_s - sum(term.seconds for term in terms)
+    source = f"what is left of {_ms(step_s)} ({steps.source})"
+    terms.append(BudgetTerm(BudgetPart.REST, rest_s, Quality.ESTIMATE, source))
+    batch, output = mean(trace, server.id, v.SERVER_RUNNING, window_ns), output_tokens(trace, server.id, window_ns)
+    return TokenBudget(
+        step_s,
+        0.0 if isinstance(batch, Unknown) else batch,
+        0.0 if isinstance(output, Unknown) else output.per_second / float(steps.value),
+        tuple(term for term in terms if term.seconds or term.part is BudgetPart.REST),
+        tuple(sorted(_gains(terms, size), key=lambda gain: -gain.seconds)),
+        tuple(_notes(gpus, target.dtype, idle, rest_s)),
+        window_ns / NS_PER_S,
+    )
+
+
+# What the model must do
+
+
+def _of_the_model(
+    trace: Trace, server: Track, size: ModelSize, gpus: Sequence[Track], dtype: Fact, steps: float, window_ns: int
+) -> list[BudgetTerm] | Unknown:
+    bandwidth, flops = dram_peak_of(gpus), tensor_peak_of(gpus, dtype)
+    if isinstance(bandwidth, Unknown):
+        return bandwidth
+    batch, cache = mean(trace, server.id, v.SERVER_RUNNING, window_ns), kv_bytes_in_use(trace, size)
+    weights = size.weight_bytes_per_step(1.0 if isinstance(batch, Unknown) else batch)
+    terms = [_read(BudgetPart.WEIGHTS, weights, bandwidth, size)]
+    if not isinstance(cache, Unknown):
+        terms.append(_read(BudgetPart.KV_CACHE, cache, bandwidth, size))
+    if isinstance(flops, Unknown):
+        return terms
+    data_s = sum(term.seconds for term in terms)
+    output, prompts = output_tokens(trace, server.id, window_ns), _computed_prompts_per_s(trace, server, window_ns)
+    if not isinstance(output, Unknown):
+        terms.append(_computed(BudgetPart.COMPUTE, output.per_second / steps, flops, size, beyond_s=data_s))
+    if not isinstance(prompts, Unknown):
+        terms.append(_computed(BudgetPart.PROMPTS, prompts / steps, flops, size))
+    return terms
+
+
+def _read(part: BudgetPart, count: float, bandwidth: float, size: ModelSize) -> BudgetTerm:
+    source = f"{quantity(count, 'bytes')} at {quantity(bandwidth, 'bytes/s')}; {size.source}"
+    return BudgetTerm(part, count / bandwidth, Quality.ESTIMATE, source)
+
+
+def _computed(part: BudgetPart, tokens: float, flops: float, size: ModelSize, beyond_s: float = 0.0) -> BudgetTerm:
+    source = f"{number(tokens)} tokens of {si(2 * size.active, 'FLOP')} at {si(flops, 'FLOP/s')}; {size.source}"
+    return BudgetTerm(part, max(0.0, tokens * 2 * size.active / flops - beyond_s), Quality.ESTIMATE, source)
+
+
+def _computed_prompts_per_s(trace: Trace, server: Track, window_ns: int) -> float | Unknown:
+    """Prompt tokens per second that no cache held."""
+    prompt, cached = (
+        prompt_tokens(trace, server.id, window_ns),
+        counter_rate(trace, server.id, v.SERVER_PREFIX_HITS, window_ns),
+    )
+    if isinstance(prompt, Unknown):
+        return prompt
+    return prompt.per_second if isinstance(cached, Unknown) else max(0.0, prompt.per_second - cached)
+
+
+# What the CPU adds
+
+
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """Idle time of the GPUs' multiprocessors as shares of the window.
+
+    Attributes:
+        without_request: While there was nothing to do.
+        late: While the engine's thread was at something else than waiting for the GPU, by what.
+        source: Who read it.
+    """
+
+    without_request: float
+    late: tuple[tuple[str, float], ...]
+    source: str
+
+
+def _idle(trace: Trace, gpus: Sequence[Track], window_ns: int) -> _Idle | Unknown:
+    """The mean over the GPUs."""
+    late: defaultdict[str, float] = defaultdict(float)
+    without_request, sources = 0.0, dict[str, None]()
+    for gpu in gpus:
+        found = idle_causes(trace, gpu.id, window_ns)
+        if isinstance(found, Unknown):
+            return found
+        sources |= dict.fromkeys(found.sources)
+        for row in found.rows:
+            if row.is_demand:
+                without_request += row.of_window / len(gpus)
+            elif row.cause not in (CUDA_SYNC, UNKNOWN):
+                late[row.title] += row.of_window / len(gpus)
+    return _Idle(without_request, tuple(sorted(late.items(), key=lambda item: -item[1])), ", ".join(sources))
+
+
+def _late_cpu(idle: _Idle | Unknown, steps: float) -> Iterator[BudgetTerm]:
+    if not isinstance(idle, Unknown) and idle.late:
+        details = tuple((words, share / steps) for words, share in idle.late)
+        late_s = sum(seconds for _, seconds in details)
+        yield BudgetTerm(BudgetPart.LATE_CPU, late_s, Quality.MEASURED, idle.source, details)
+
+
+# What would help
+
+
+def _gains(terms: Sequence[BudgetTerm], size: ModelSize) -> Iterator[BudgetGain]:
+    """What changes would save, each with the rest of the step as it is."""
+    seconds = {term.part: term.seconds for term in terms}
+    for part, change, value_bytes in (
+        (BudgetPart.WEIGHTS, "weights in 8 bits", size.bytes_per_parameter),
+        (BudgetPart.KV_CACHE, "KV cache in 8 bits", size.kv_value_bytes),
+    ):
+        if value_bytes > _EIGHT_BITS and (now_s := seconds.get(part, 0.0)) > 0:
+            how = f"{number(value_bytes)} bytes a value become 1: {number(1 - 1 / value_bytes)} of {_ms(now_s)}"
+            yield BudgetGain(part, change, now_s * (1 - _EIGHT_BITS / value_bytes), how)
+    for part, change, how in (
+        (
+            BudgetPart.LATE_CPU,
+            "the CPU hidden behind the GPU",
+            "all of it: no multiprocessor waits for the engine",
+        ),
+        (BudgetPart.PROMPTS, "prefill elsewhere, or in smaller chunks", "all of it: steps that decode alone"),
+        (BudgetPart.REST, "kernels at their roofs, without gaps", "all of it; no kernel gets there: profile a step"),
+    ):
+        if (now_s := seconds.get(part, 0.0)) > 0:
+            yield BudgetGain(part, change, now_s, how)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
+
+
+def _notes(gpus: Sequence[Track], dtype: Fact, idle: _Idle | Unknown, rest_s: float) -> Iterator[str]:
+    if isinstance(idle, Unknown):
+        yield f"late CPU is within the rest: {idle.reason}"
+    else:
+        yield "late CPU is idle time of multiprocessors split in proportion within each sampling interval"
+    if isinstance(flops := tensor_peak_of(gpus, dtype), Unknown):
+        yield f"compute and prompts are within the rest: {flops.reason}"
+    if len(gpus) > 1:
+        yield f"communication is within the rest; one replica over all {len(gpus)} GPUs is taken"
+    if rest_s < 0:
+        yield f"the parts overlap by {_ms(-rest_s)}, or the window's steps were uneven"
