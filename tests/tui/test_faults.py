@@ -20,7 +20,7 @@ from llmtop.tui.panes.recorded import VIEWS, by_digit, views_of
 from llmtop.tui.panes.report import ListPane
 from llmtop.tui.panes.table import VirtualTable
 from llmtop.tui.panes.timeline import TimelinePane
-from llmtop.tui.panes.view import Context, View
+from llmtop.tui.panes.view import RECORDED, Baseline, Context, View
 from llmtop.tui.screens import diagnosis, kernel, live_screen, thread
 from llmtop.tui.screens.causes import CausesPane
 from llmtop.tui.screens.explore_screen import ExploreApp, ExploreScreen
@@ -317,15 +317,23 @@ def noting(method: Any, name: str, called: set[str]) -> Any:
     return property(noted) if isinstance(method, property) else noted
 
 
+async def show_kind(pilot: Pilot[Any], screen: ExploreScreen, kind: Any) -> None:
+    """Show a view; one of two files in the second of them, with the first as its baseline."""
+    if kind.is_of_two:
+        await pilot.press("B", "right_square_bracket")
+    screen.show_view(kind)
+    await settle(pilot)
+
+
 async def looked_at(kind: Any, trace: Trace, fault: ExitStack, actions: list[str], faults: list[str]) -> str:
     """The screen's text with a view on it, which is left when the fault is over."""
-    app, tabs = ExploreApp([read(trace)]), list(by_digit(views_of(trace)))
+    context = replace(RECORDED, baseline=Baseline("other", trace)) if kind.is_of_two else RECORDED
+    app, tabs = ExploreApp([read(trace) for _ in range(1 + kind.is_of_two)]), list(by_digit(views_of(trace, context)))
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         screen = app.screen
         assert isinstance(screen, ExploreScreen)
         await settle(pilot)
-        screen.show_view(kind)
-        await settle(pilot)
+        await show_kind(pilot, screen, kind)
         for method in actions:
             await app.run_action(method.removeprefix("action_"), screen.query_one(kind))
             assert faults.pop() == f"this key {SAID} {method}; please report this"
@@ -374,13 +382,12 @@ async def test_what_raises_behind_the_keys_of_all_recorded_views_costs_that_key(
 ) -> None:
     monkeypatch.setenv("LLMTOP_SCREENSHOTS", str(tmp_path))
     trace = next(trace for trace in files[kind.title == "Idle" :] if kind.why_not(trace) is None)
-    app = ExploreApp([read(trace)])
+    app = ExploreApp([read(trace) for _ in range(1 + kind.is_of_two)])
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         screen = app.screen
         assert isinstance(screen, ExploreScreen)
         await settle(pilot)
-        screen.show_view(kind)
-        await settle(pilot)
+        await show_kind(pilot, screen, kind)
         around = [] if screen.focused is None else screen.focused.ancestors_with_self
         for shown in {type(one) for one in around if isinstance(one, View)}:
             await keys_of_contents(pilot, app, shown, monkeypatch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
@@ -133,7 +134,13 @@ class KernelsPane(ListPane[KernelRows]):
         super().show(trace)
 
     def view(self, trace: Trace) -> KernelRows | Unknown:
-        return no_kernels(trace) or kernel_table(trace, self.grouping)
+        table = kernel_table(trace, self.grouping)
+        if self.context.baseline is not None:
+            # Imported here: most files are looked at by themselves.
+            from llmtop.analysis.diff.beside_baseline import baseline_columns
+
+            table = replace(table, more=baseline_columns(trace, self.context.baseline.trace))
+        return no_kernels(trace) or table
 
     def rows(self, view: KernelRows, trace: Trace) -> KernelRows:
         return view

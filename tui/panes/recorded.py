@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from llmtop.tui.panes.view import LAST_DIGIT
+from llmtop.tui.panes.view import LAST_DIGIT, RECORDED
 
 if TYPE_CHECKING:
     from llmtop.model import Trace
-    from llmtop.tui.panes.view import View
+    from llmtop.tui.panes.view import Context, View
 
 MODULES = (
     "kernels",
@@ -29,6 +29,7 @@ MODULES = (
     "steps",
     "timeline",
     "memory",
+    "diff",
 )
 """The modules beside this one whose `VIEW` shows a part of a file; the first that a file has is what it opens on. A new
 one is one file and one line here."""
@@ -36,14 +37,16 @@ one is one file and one line here."""
 VIEWS: tuple[type[View[Any]], ...] = tuple(import_module(f"llmtop.tui.panes.{name}").VIEW for name in MODULES)
 
 
-def views_of(trace: Trace | None) -> tuple[type[View[Any]], ...]:
+def views_of(trace: Trace | None, context: Context = RECORDED) -> tuple[type[View[Any]], ...]:
     """The views that a file has something for, the one to open on first; of one that is not read yet, a report's."""
     if trace is None:
         return tuple(view for view in VIEWS if view.is_of_reports)
-    return tuple(view for view in VIEWS if _applies(view, trace))
+    return tuple(view for view in VIEWS if _applies(view, trace, context))
 
 
-def _applies(view: type[View[Any]], trace: Trace) -> bool:
+def _applies(view: type[View[Any]], trace: Trace, context: Context) -> bool:
+    if view.is_of_two and context.baseline is None:
+        return False
     try:
         return view.why_not(trace) is None
     except Exception:  # the border: the view is shown, and says what is wrong with it

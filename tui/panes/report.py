@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from llmtop.analysis.views import Column, TableView
     from llmtop.model import Trace
-    from llmtop.tui.panes.view import Paragraphs
+    from llmtop.tui.panes.view import Context, Paragraphs
 
 K = TypeVar("K", bound=Hashable)
 IN_TIME: Final = Binding("t", "in_time", "timeline", tooltip="Its place in the timeline")
@@ -87,6 +87,12 @@ class ListPane(TablePane, View[V], Generic[V]):
     def compose(self) -> ComposeResult:
         yield from super().compose()
         yield self.text
+
+    def within(self, context: Context) -> Self:
+        """Take what is known beside the trace, for the view whose rows these are too."""
+        if self.of is not self:
+            self.of.context = context
+        return super().within(context)
 
     def open(self, view: View[Any]) -> Self:
         """Have the rows of another view from the next trace on, as they come."""

@@ -31,6 +31,14 @@ LAST_DIGIT: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
+class Baseline:
+    """Another file, with what to call it."""
+
+    name: str
+    trace: Trace
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
     """What a view knows beside its trace.
 
@@ -38,11 +46,13 @@ class Context:
         target: The server that is watched; None for a file, and where the GPUs are watched alone.
         launched: The command that llmtop itself started.
         is_still: No other trace follows: a view of it is made once, beside the screen, as it may decode much of a file.
+        baseline: What a file is compared with; None where no other one is.
     """
 
     target: Target | None = None
     launched: Launched | None = None
     is_still: bool = False
+    baseline: Baseline | None = None
 
     @property
     def is_of_a_server(self) -> bool:
@@ -189,6 +199,9 @@ class View(FaultBorder, Generic[V]):
 
     is_of_reports: ClassVar[bool] = True
     """Whether a report of kernels has it: what tabs show while a file is being read."""
+
+    is_of_two: ClassVar[bool] = False
+    """Whether it is of a file and its baseline: without one it is not there."""
 
     place: ClassVar[Place | None] = None
     """Where it stands on the live screen; None for a view of files alone."""

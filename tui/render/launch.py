@@ -42,6 +42,8 @@ def launch_lines(view: LaunchView, width: int, look: Look) -> list[Strip]:
 def _lines(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
     yield from prose(view.short, width, look, "title")
     yield from prose(_what(view), width, look)
+    if view.beside is not None:
+        yield from _titled("baseline", view.beside.said, width, look)
     yield _blank(width, look)
     yield from _measured(view, width, look)
     for i, other in enumerate(view.elsewhere):

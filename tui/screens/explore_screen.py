@@ -23,7 +23,7 @@ from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.lines import TextPane
 from llmtop.tui.panes.recorded import VIEWS, by_digit, views_of
 from llmtop.tui.panes.report import KernelWanted, ListPane
-from llmtop.tui.panes.view import RECORDED, StretchWanted, View
+from llmtop.tui.panes.view import RECORDED, Baseline, StretchWanted, View
 from llmtop.tui.render.lines import width_of
 from llmtop.tui.screens.base import FullScreen
 from llmtop.tui.screens.holding import SHORT_S
@@ -47,6 +47,7 @@ class ReportView(Vertical, FaultBorder):
     def __init__(self, loading: Loading) -> None:
         super().__init__()
         self.report = loading
+        self.context = RECORDED
         self.wanted: type[View[Any]] | None = None
         """The view that was asked for, of this file or of another; None for the one that it opens on."""
         self._views: dict[type[View[Any]], View[Any]] = {}
@@ -84,12 +85,23 @@ class ReportView(Vertical, FaultBorder):
     @property
     def active(self) -> type[View[Any]]:
         """The view that is shown: the one that was asked for, where the file has it."""
-        views = views_of(self.report.trace)
+        views = views_of(self.report.trace, self.context)
         return self.wanted if self.wanted in views else views[0]
 
     def show_view(self, wanted: type[View[Any]] | None) -> None:
         """Bring a view to the front and give it the focus."""
         self.wanted = wanted
+        self.renew()
+
+    def compare_with(self, baseline: Baseline | None) -> None:
+        """Show the file beside another one, or by itself again; views that were made are made anew."""
+        if self.context.baseline is baseline or self.report.trace is None:
+            return
+        self.context = replace(RECORDED, baseline=baseline)
+        for view in self._views.values():
+            with view.border():
+                view.within(self.context)
+                view.show(self.report.trace)
         self.renew()
 
     def show_stretch(self, stretch: Stretch) -> None:
@@ -106,7 +118,8 @@ class ReportView(Vertical, FaultBorder):
         view = self._views.get(kind)
         if view is None:
             with self.border():
-                view = self._views[kind] = _in_full(kind().within(RECORDED), by_digit(views_of(trace))[kind])
+                digits = by_digit(views_of(trace, self.context))
+                view = self._views[kind] = _in_full(kind().within(self.context), digits[kind])
                 self.mount(view)
                 self.call_after_refresh(_give, view, trace)
                 self.call_after_refresh(self._focus)
@@ -149,6 +162,8 @@ class ExploreScreen(FullScreen):
         Binding("escape", "stop_reading", "stop", show=False, tooltip="Give up a file that takes long to read"),
         Binding("left_square_bracket", "step_file(-1)", "file", key_display="[", show=False, tooltip="Another file"),
         Binding("right_square_bracket", "step_file(1)", "file", key_display="]", show=False, tooltip="Another file"),
+        Binding("B", "baseline", "baseline", show=False, tooltip="Compare the other files with this one, or no longer"),
+        Binding("v", "diff", "diff", tooltip="What differs from the baseline: the first file, or the marked one"),
     ]
 
     @property
@@ -165,7 +180,8 @@ class ExploreScreen(FullScreen):
     def views(self) -> dict[type[View[Any]], int]:
         """Those of the file on the screen with their digits, as their tabs stand; one that was refused has none."""
         loading = self.loadings[self.active]
-        return by_digit(() if loading.error is not None else views_of(loading.trace))
+        context = self.reports[self.active].context
+        return by_digit(() if loading.error is not None else views_of(loading.trace, context))
 
     @property
     def shown(self) -> list[int]:
@@ -184,6 +200,8 @@ class ExploreScreen(FullScreen):
         self.loadings = tuple(loadings)
         self.reports = tuple(ReportView(loading) for loading in self.loadings)
         self.active = 0
+        self.baseline: Loading | None = None
+        """What the others are compared with."""
         self._is_told = False
         self._typed_ahead: int | None = None
         """The digit that was pressed while the file on the screen was read."""
@@ -255,7 +273,7 @@ class ExploreScreen(FullScreen):
         items = [Item(" llmtop ", "title")]
         shown = self.shown
         if len(shown) > 1:
-            names = ((clean(self.loadings[i].path.name), f"screen.file({i})") for i in shown)
+            names = ((self._tab_name(self.loadings[i]), f"screen.file({i})") for i in shown)
             items += tab_items(names, shown.index(self.active) if self.active in shown else 0)
         loading = self.loadings[self.active]
         if len(shown) == 1:
@@ -264,6 +282,9 @@ class ExploreScreen(FullScreen):
             items.append(Item(" damaged: Session says what is lost ", "bad"))
         room = self.size.width - sum(width_of(item.text) for item in items)
         return [*items, *(Item(text, "dim") for text in _fitting(_about(loading), room))]
+
+    def _tab_name(self, loading: Loading) -> str:
+        return f"{'= ' if loading is self.baseline else ''}{clean(loading.path.name)}"
 
     # -- actions -----------------------------------------------------------------------------------------------
 
@@ -317,6 +338,8 @@ class ExploreScreen(FullScreen):
         """There is something to stop only while a file tells how far it is; once it is read, views open their rows."""
         if action == "open_row":
             return self.loadings[self.active].trace is None
+        if action in ("baseline", "diff"):
+            return len(self.shown) > 1
         if action == "stop_reading":
             loading = self.loadings[self.active]
             return bool(loading.progress.text) and not loading.future.done()
@@ -336,6 +359,33 @@ class ExploreScreen(FullScreen):
         if len(shown) > 1 and self.active in shown:
             self.action_file(shown[(shown.index(self.active) + step) % len(shown)])
 
+    def action_baseline(self) -> None:
+        """Make the file on the screen what the others are compared with; if it is, compare none any more."""
+        active = self.loadings[self.active]
+        self._compare_with(None if active is self.baseline else active)
+
+    def _compare_with(self, wanted: Loading | None) -> None:
+        trace = None if wanted is None else wanted.trace
+        if wanted is not None and trace is None:
+            self._say_unread()
+            return
+        self.baseline = wanted
+        baseline = None if wanted is None or trace is None else Baseline(clean(wanted.path.name), trace)
+        for report in self.reports:
+            report.compare_with(None if report.report is wanted else baseline)
+        self._draw_bars()
+        if wanted is not None:
+            said = f"compared with {clean(wanted.path.name)}: v says how a file differs"
+            self.notify(said, markup=False, timeout=SHORT_S)
+
+    def action_diff(self) -> None:
+        """Show what differs from the baseline, of the baseline itself what differs in the next file."""
+        if self.baseline is None:
+            self._compare_with(self.loadings[self.shown[0]])
+        if self.loadings[self.active] is self.baseline:
+            self.action_step_file(1)
+        self.show_view(next((view for view in self.views if view.is_of_two), None))
+
     def on_stretch_wanted(self, message: StretchWanted) -> None:
         """Go to a stretch of time in the view that has an axis of all of it."""
         found = next((view for view in self.views if view.has_time_axis()), None)
@@ -347,7 +397,8 @@ class ExploreScreen(FullScreen):
         trace = self.loadings[self.active].trace
         if trace is not None:
             read = [(clean(one.path.name), one.trace) for one in self.loadings if one.trace is not None]
-            self.app.push_screen(KernelScreen(trace, message.launch, read))
+            baseline = self.reports[self.active].context.baseline
+            self.app.push_screen(KernelScreen(trace, message.launch, read, baseline))
 
 
 def _about(loading: Loading) -> list[str]:

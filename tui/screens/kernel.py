@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -34,27 +36,63 @@ if TYPE_CHECKING:
     from textual.geometry import Size
     from textual.strip import Strip
 
+    from llmtop.analysis.kernels.counters import Counters
     from llmtop.analysis.kernels.elsewhere import Elsewhere
     from llmtop.analysis.tables import RowTable
     from llmtop.analysis.views import Cell
     from llmtop.model import KernelDetails
+    from llmtop.tui.panes.view import Baseline
     from llmtop.tui.render.look import Look
 
 _OTHERS = "others"
+BESIDE = (
+    Column("change", "change", "%", width=8, shrink=1, help="more than in the baseline", is_signed=True),
+    Column("baseline", "baseline", width=18, shrink=2, help="the value there, of the launch that stands for its calls"),
+)
+_NOT_THERE = Unknown("the baseline does not have this metric of the kernel")
 _COLUMNS = (
     Column("label", "metric", width=0, help="the tool's label, or its name where it has none; below is the name"),
     Column("value", "value", width=18, help="scaled for reading"),
+    *BESIDE,
     Column("section", "section", width=24, shrink=1, help="of the report; others: in no section's first table"),
     Column("name", "name", width=44, shrink=4, help="the tool's own name"),
     Column("exact", "exact", width=20, shrink=3, help="as the report has it"),
     Column("unit", "unit", width=12, shrink=2),
 )
+_ALONE = tuple(column for column in _COLUMNS if column not in BESIDE)
+"""Where no other report is the baseline."""
 _NO_METRICS = Unknown("this capture has no metrics of its kernels: it tells when they ran, not how")
 
 
-def metrics_table(details: KernelDetails | None, launch: int) -> RowTable:
-    """The metrics of a launch: the tables of its sections in the tool's order, then all others by name."""
-    return table_of(_COLUMNS, {} if details is None else dict(_metric_rows(details, launch)))
+def metrics_table(details: KernelDetails | None, launch: int, others: Counters | None = None) -> RowTable:
+    """The metrics of a launch: the tables of its sections in the tool's order, then all others by name.
+
+    Args:
+        details: Of the report.
+        launch: Counted from 0.
+        others: The metrics of the same kernel in a baseline, to stand beside these; None where there is none.
+    """
+    rows = {} if details is None else dict(_metric_rows(details, launch))
+    if others is None or details is None:
+        return table_of(_ALONE, rows)
+    metrics = details.metrics(launch)
+    return table_of(_COLUMNS, {key: _with_other(cells, metrics, others) for key, cells in rows.items()})
+
+
+def _with_other(cells: tuple[Cell, ...], metrics: Counters, others: Counters) -> tuple[Cell, ...]:
+    """The cells of a metric with what the baseline has, and by how much that is less."""
+    label, shown, section, name, exact, unit = cells
+    mine, theirs = metrics[str(name)], others.get(str(name))
+    if theirs is None:
+        return label, shown, _NOT_THERE, _NOT_THERE, section, name, exact, unit
+    _, other, *_ = _cells("", "", str(name), theirs, str(unit))
+    return label, shown, _change(mine, theirs), other, section, name, exact, unit
+
+
+def _change(value: Value, before: Value) -> Cell:
+    if isinstance(value, str) or isinstance(before, str):
+        return None
+    return 100 * (value / before - 1) if before and math.isfinite(value / before) else None
 
 
 def _metric_rows(details: KernelDetails, launch: int) -> Iterator[tuple[Hashable, tuple[Cell, ...]]]:
@@ -90,7 +128,7 @@ def _cells(label: str, section: str, name: str, value: Value, unit: str) -> tupl
 
 def _whole_metric(rows: TableView, row: int) -> str:
     """Name and value at full length: both are often cut in the table."""
-    _, _, _, name, exact, unit = rows.cells(row)
+    *_, name, exact, unit = rows.cells(row)
     return f"{name} = {exact} {unit}"
 
 
@@ -134,6 +172,20 @@ class LaunchRooflinePane(Pane[RooflineView]):
         return draw_roofline(view, width, height, look)
 
 
+def _launch_view(
+    trace: Trace, launch: int, reports: Sequence[tuple[str, Trace]], baseline: Baseline | None
+) -> LaunchView:
+    """Of a launch, and where there is a baseline what differs from that."""
+    view = launch_view(trace, launch, reports)
+    if baseline is None:
+        return view
+    # Imported here: most files are looked at by themselves.
+    from llmtop.analysis.diff.beside_baseline import launch_beside
+
+    beside = launch_beside(trace, launch, baseline.trace)
+    return replace(view, beside=replace(beside, said=f"{baseline.name}: {beside.said}"))
+
+
 class KernelScreen(Dialog):
     """One launch, and from it to the next and the last one of the capture."""
 
@@ -165,10 +217,17 @@ class KernelScreen(Dialog):
         Binding("tab,shift+tab", "turn", "metrics", key_display="Tab", tooltip="Summary or metrics"),
     ]
 
-    def __init__(self, trace: Trace, launch: int, reports: Sequence[tuple[str, Trace]] = ()) -> None:
-        """Show a launch; `reports` are those that are open, by what they are called."""
+    def __init__(
+        self,
+        trace: Trace,
+        launch: int,
+        reports: Sequence[tuple[str, Trace]] = (),
+        baseline: Baseline | None = None,
+    ) -> None:
+        """Show a launch; `reports` are those that are open, by what they are called, `baseline` what it is held to."""
         super().__init__()
         self._trace, self._launch, self._reports = trace, launch, tuple(reports)
+        self._baseline = baseline
         self._below = trace
         self._elsewhere: tuple[Elsewhere, ...] = ()
         self._about = LaunchPane()
@@ -201,9 +260,14 @@ class KernelScreen(Dialog):
         if len(self._reports) > 1:
             name = next((name for name, trace in self._reports if trace is self._trace), "")
             self._about.title = f"{LaunchPane.title}  {name}".rstrip()
-        analyse_on_thread(self, self._trace, partial(launch_view, launch=self._launch, reports=self._reports))
+        baseline = None if self._baseline is None or self._baseline.trace is self._trace else self._baseline
+        asked = partial(_launch_view, launch=self._launch, reports=self._reports, baseline=baseline)
+        analyse_on_thread(self, self._trace, asked)
+        self._show_metrics(None)
+
+    def _show_metrics(self, others: Counters | None) -> None:
         with self.listing.border():
-            self.listing.show_table(metrics_table(self._details, self._launch), _NO_METRICS)
+            self.listing.show_table(metrics_table(self._details, self._launch, others), _NO_METRICS)
 
     def on_analysed(self, message: Analysed) -> None:
         """Take the view, if it is still that of the launch that is wanted."""
@@ -213,6 +277,8 @@ class KernelScreen(Dialog):
         elif message.of is self._trace and view.launch == self._launch:
             self._elsewhere = view.elsewhere
             self._take(view, view.roofline)
+            if self._baseline is not None and view.beside is not None and view.beside.launch is not None:
+                self._show_metrics(kernels_of(self._baseline.trace).metrics(view.beside.launch))
             self.refresh_bindings()
 
     def _take(self, about: LaunchView | Unknown, roofline: RooflineView | Unknown) -> None:

@@ -18,7 +18,8 @@ from llmtop.analysis.diff.beside import (
 from llmtop.analysis.diff.headline import ChangePart, headline
 from llmtop.analysis.diff.kernels import KernelChange, kernel_changes
 from llmtop.analysis.diff.match import Likeness
-from llmtop.analysis.diff.verdict import noise_said, signed, silent_kernels
+from llmtop.analysis.diff.side import Side, sides
+from llmtop.analysis.diff.verdict import DiffVerdict, diff_verdict, noise_said, signed, silent_kernels
 from llmtop.analysis.diff.why import COUNT, FactChange, why
 from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, Spread, breakdown
 from llmtop.analysis.tables import RowTable
@@ -28,9 +29,8 @@ from llmtop.units import duration, quantity, si
 
 if TYPE_CHECKING:
     from llmtop.analysis.diff.ladder import Rung
-    from llmtop.analysis.diff.side import Side
     from llmtop.analysis.kernels.breakdown.step_groups import StepGroup
-    from llmtop.model import Finding
+    from llmtop.model import Finding, Trace
 
 EXPLAINED = 10
 """Kernels whose counters are told side by side."""
@@ -54,6 +54,25 @@ class DiffSection:
     title: str
     said: tuple[str, ...] = ()
     table: RowTable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiffView:
+    """A report beside its baseline, as a screen shows it.
+
+    Attributes:
+        names: Of the baseline, and of the report: A and B in all that is said.
+    """
+
+    names: tuple[str, str]
+    verdict: DiffVerdict
+    sections: tuple[DiffSection, ...]
+
+
+def diff_view(trace: Trace, name: str, baseline: Trace, baseline_name: str) -> DiffView:
+    """All that differs."""
+    both = sides(baseline, trace)
+    return DiffView((baseline_name, name), diff_verdict(*both), tuple(diff_sections(*both)))
 
 
 def diff_sections(before: Side, after: Side) -> Iterator[DiffSection]:
@@ -127,17 +146,17 @@ def _kernel(one: KernelChange) -> tuple[Cell, ...]:
         says(one),
         0 if before is None else _count(before.calls),
         0 if after is None else _count(after.calls),
-        one.total_ns if one.is_timed else _NO_TIME,
+        one.total_ns if one.is_timed else NO_TIME,
         "" if one.likeness in (Likeness.SAME, None) else str(one.likeness),
     )
 
 
 _NOT_THERE = Unknown("it is not in this report")
-_NO_TIME = Unknown("its duration was not collected", "add --section SpeedOfLight")
+NO_TIME = Unknown("its duration was not collected", "add --section SpeedOfLight")
 
 
 def _mean(ns: float) -> Cell:
-    return _NO_TIME if math.isnan(ns) else ns
+    return NO_TIME if math.isnan(ns) else ns
 
 
 def _count(calls: float) -> Cell:
@@ -235,7 +254,7 @@ def _tells(cell: Cell) -> bool:
 
 def _rung(one: Rung) -> tuple[Cell, ...]:
     if math.isnan(one.speed):
-        return one.name, _NO_TIME, one.flops_per_s, None, None, None, one.bound, ""
+        return one.name, NO_TIME, one.flops_per_s, None, None, None, one.bound, ""
     within = "" if one.is_beyond_noise or one.ns == one.baseline_ns else "in noise"
     change = 100 * (one.ns / one.baseline_ns - 1)
     return one.name, one.ns, one.flops_per_s, change, one.speed, one.of_best, one.bound, within

@@ -78,12 +78,14 @@ def sides(before: Trace, after: Trace) -> tuple[Side, Side]:
     """Both, by steps where both have some."""
     mine, theirs = _steps_of(before), _steps_of(after)
     if mine is None or theirs is None:
-        return _by_calls(before), _by_calls(after)
+        return by_calls(before), by_calls(after)
     kind = _common_kind(mine, theirs)
     return _by_steps(before, mine, kind), _by_steps(after, theirs, kind)
 
 
-def _by_calls(trace: Trace) -> Side:
+@lru_cache(maxsize=8)
+def by_calls(trace: Trace) -> Side:
+    """With all of its calls, whether it has steps or not."""
     kernels = kernels_of(trace)
     return Side(trace, kernels, kernels.groups())
 

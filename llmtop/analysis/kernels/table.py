@@ -411,7 +411,7 @@ def has_counters(trace: Trace) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _ColumnField:
+class ColumnField:
     """A column with how its cells are made."""
 
     column: Column
@@ -580,32 +580,32 @@ def dimensions(size: Dim3) -> str:
     return f"{x}x{y}x{z}" if z != 1 else f"{x}x{y}" if y != 1 else str(x)
 
 
-_NAME = _ColumnField(
+_NAME = ColumnField(
     Column("name", "kernel", width=0, shrink=0, help="short name: what tells it from the others stays"), _name
 )
-_SHAPED_NAME = _ColumnField(
+_SHAPED_NAME = ColumnField(
     Column("name", "kernel", width=0, shrink=0, help="short name; [grid] where kernels differ by that alone"),
     _shaped_name,
 )
-_EACH_RANGE = _ColumnField(
+_EACH_RANGE = ColumnField(
     Column("range", "NVTX range", width=0, shrink=0, help="the ranges open at the launch"), _range
 )
-_RANGE = _ColumnField(replace(_EACH_RANGE.column, help="the ranges open at the launch; # is any number"), _merged_range)
-_IN_RANGE = _ColumnField(Column("range", "NVTX range", "", 20, 18, "the ranges open at the launch"), _range)
-_SHARE = _ColumnField(Column("share", "time", "%", 6, 1, "share of the time of all kernels"), _share)
-_CALLS = _ColumnField(Column("calls", "calls", "1", 6, 3, "launches in this row"), _calls)
-_DURATION = _ColumnField(Column("duration", "duration", "ns", 8, 2, "time on the GPU, all calls together"), _total)
+_RANGE = ColumnField(replace(_EACH_RANGE.column, help="the ranges open at the launch; # is any number"), _merged_range)
+_IN_RANGE = ColumnField(Column("range", "NVTX range", "", 20, 18, "the ranges open at the launch"), _range)
+_SHARE = ColumnField(Column("share", "time", "%", 6, 1, "share of the time of all kernels"), _share)
+_CALLS = ColumnField(Column("calls", "calls", "1", 6, 3, "launches in this row"), _calls)
+_DURATION = ColumnField(Column("duration", "duration", "ns", 8, 2, "time on the GPU, all calls together"), _total)
 _STATISTICS = (
-    _ColumnField(Column("mean", "mean", "ns", 8, 8, "of the calls"), _mean),
-    _ColumnField(Column("min", "min", "ns", 8, 10, "of the calls"), _shortest),
-    _ColumnField(Column("max", "max", "ns", 8, 9, "of the calls"), _longest),
+    ColumnField(Column("mean", "mean", "ns", 8, 8, "of the calls"), _mean),
+    ColumnField(Column("min", "min", "ns", 8, 10, "of the calls"), _shortest),
+    ColumnField(Column("max", "max", "ns", 8, 9, "of the calls"), _longest),
 )
 _JUDGED = (
-    _ColumnField(
+    ColumnField(
         Column("bound", "bound", "", 8, 2, "latency: compute and memory both below 60 % of peak; else which leads"),
         _bound,
     ),
-    _ColumnField(
+    ColumnField(
         Column(
             "roofline",
             "roof",
@@ -616,42 +616,42 @@ _JUDGED = (
         ),
         _roofline,
     ),
-    _ColumnField(Column("occupancy", "occ", "%", 6, 4, "achieved: warps held of those an SM can hold"), _occupancy),
-    _ColumnField(
+    ColumnField(Column("occupancy", "occ", "%", 6, 4, "achieved: warps held of those an SM can hold"), _occupancy),
+    ColumnField(
         Column("stall", "top stall", "", 22, 5, "what warps wait for most, and its share of the waiting"), _top_stall
     ),
 )
 _MEMORY = (
-    _ColumnField(
+    ColumnField(
         Column("dram", "DRAM", "bytes/s", 9, 11, "bytes to and from DRAM a second, of one call"),
         _traffic_cell,
     ),
-    _ColumnField(Column("dram_share", "DRAM %", "%", 6, 12, "of the DRAM peak"), _traffic_share),
-    _ColumnField(Column("l1", "L1 hit", "%", 6, 14, "share of sectors found in L1"), _l1_hits),
-    _ColumnField(Column("l2", "L2 hit", "%", 6, 13, "share of sectors found in L2"), _l2_hits),
-    _ColumnField(Column("waves", "waves", "1", 6, 15, "blocks of the grid over what fits on the GPU at once"), _waves),
-    _ColumnField(
+    ColumnField(Column("dram_share", "DRAM %", "%", 6, 12, "of the DRAM peak"), _traffic_share),
+    ColumnField(Column("l1", "L1 hit", "%", 6, 14, "share of sectors found in L1"), _l1_hits),
+    ColumnField(Column("l2", "L2 hit", "%", 6, 13, "share of sectors found in L2"), _l2_hits),
+    ColumnField(Column("waves", "waves", "1", 6, 15, "blocks of the grid over what fits on the GPU at once"), _waves),
+    ColumnField(
         Column("class", "leans to", "", 8, 16, "SM % less DRAM %: above 5 SM, below -5 DRAM; no bound"), _class
     ),
 )
-_FAMILY = _ColumnField(Column("family", "kind", "", 18, 17, "what the kernel computes, by its name"), _family)
-_REGISTERS = _ColumnField(Column("registers", "regs", "1", 5, 10, "registers a thread"), _registers)
-_SHARED = _ColumnField(
+_FAMILY = ColumnField(Column("family", "kind", "", 18, 17, "what the kernel computes, by its name"), _family)
+_REGISTERS = ColumnField(Column("registers", "regs", "1", 5, 10, "registers a thread"), _registers)
+_SHARED = ColumnField(
     Column("shared", "shared", "bytes", 9, 10, "shared memory of a block, static and dynamic"), _shared
 )
 _SHAPE = (
-    _ColumnField(Column("grid", "grid", "", 12, 7, "blocks"), _grid),
-    _ColumnField(Column("block", "block", "", 9, 6, "threads of a block"), _block),
+    ColumnField(Column("grid", "grid", "", 12, 7, "blocks"), _grid),
+    ColumnField(Column("block", "block", "", 9, 6, "threads of a block"), _block),
 )
 _LAUNCHED = (
-    _ColumnField(
+    ColumnField(
         Column("latency", "latency", "ns", 8, 10, "median from the start of its launch call to its own"), _latency
     ),
-    _ColumnField(
+    ColumnField(
         Column("queue", "queued", "ns", 8, 11, "median from the end of its launch call, if it began later"), _queue
     ),
 )
-_ORDER = _ColumnField(Column("launch", "#", "1", 6, 6, "order of capture"), _number)
+_ORDER = ColumnField(Column("launch", "#", "1", 6, 6, "order of capture"), _number)
 
 _SHAPED = (*_SHAPE, _REGISTERS, _SHARED)
 _HELD = frozenset(field.column.key for field in (_NAME, _SHARE, _CALLS, _DURATION, *_STATISTICS, *_SHAPE, _ORDER))
@@ -694,12 +694,14 @@ class KernelRows:
 
     Attributes:
         is_shape_shown: Whether grid and block stand in columns of their own, so that names can go without.
+        more: Columns that stand behind the duration.
     """
 
     kernels: Kernels
     grouping: Grouping
     rows: Sequence[Row]
     is_shape_shown: bool = False
+    more: tuple[ColumnField, ...] = ()
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -707,8 +709,11 @@ class KernelRows:
         return tuple(field.column for field in self._fields)
 
     @property
-    def _fields(self) -> tuple[_ColumnField, ...]:
+    def _fields(self) -> tuple[ColumnField, ...]:
         fields = (_TIMED if self.kernels.table.details is None else _COUNTED)[self.grouping]
+        if self.more:
+            behind = fields.index(_DURATION) + 1
+            fields = (*fields[:behind], *self.more, *fields[behind:])
         return (_NAME, *fields[1:]) if self.is_shape_shown and self.grouping is Grouping.SHAPE else fields
 
     def beside(self, columns: Collection[str]) -> KernelRows:

@@ -52,6 +52,19 @@ class ToolAdvice:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchBeside:
+    """A launch beside that of a baseline.
+
+    Attributes:
+        launch: The one of the baseline that stands for all of its calls of the kernel; None where it has none.
+        said: What differs, in a sentence.
+    """
+
+    launch: int | None
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchView:
     """All that is known of one launch but its single counters.
 
@@ -66,6 +79,7 @@ class LaunchView:
         command: Collects of this launch what the capture lacks; empty where it lacks nothing, or `no_command` says why.
         elsewhere: The same kernel in other reports.
         sent: What it exchanges with other ranks and how fast, in a sentence; empty of other kernels.
+        beside: What differs from a baseline, where there is one.
     """
 
     launch: int
@@ -90,6 +104,7 @@ class LaunchView:
     no_command: str
     elsewhere: tuple[Elsewhere, ...]
     sent: str = ""
+    beside: LaunchBeside | None = None
 
     @property
     def verdict(self) -> Verdict | Unknown:

@@ -1,0 +1,198 @@
+"""Two files beside each other in the explorer: the baseline key, delta columns, both values, the view Diff."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+
+from llmtop.analysis.diff.beside_baseline import baseline_columns, launch_beside
+from llmtop.analysis.diff.page import diff_view
+from llmtop.analysis.kernels.table import Grouping, kernel_table
+from llmtop.model import Unknown
+from llmtop.tui.render.diff import diff_lines
+from llmtop.tui.render.look import Look
+from llmtop.tui.screens.explore_screen import ExploreApp, ExploreScreen
+from llmtop.tui.screens.kernel import metrics_table
+from tests.kernel_traces import COMPUTE, MEMORY, Launch, report
+from tests.tui.test_explore import read, settle
+
+if TYPE_CHECKING:
+    from llmtop.model import Trace
+
+SLOW = {COMPUTE: 20.0, MEMORY: 30.0}
+FAST = {COMPUTE: 20.0, MEMORY: 85.0}
+
+
+def before() -> Trace:
+    return report(Launch("mul", 9e4, SLOW), Launch("add", 1e4, SLOW), Launch("gone", 5e4, SLOW))
+
+
+def after() -> Trace:
+    return report(Launch("mul", 3e4, FAST), Launch("add", 1e4, SLOW), Launch("fresh", 2e4, SLOW))
+
+
+# -- pure -------------------------------------------------------------------------------------------------------------
+
+
+def cells(trace: Trace, baseline: Trace, grouping: Grouping) -> dict[object, list[object]]:
+    table = kernel_table(trace, grouping)
+    fields = baseline_columns(trace, baseline)
+    return {
+        table.cells(i)[0]: [field.cell(table.kernels, table.rows[i]) for field in fields] for i in range(len(table))
+    }
+
+
+def test_a_row_has_by_how_much_its_calls_take_longer_whatever_it_stands_for() -> None:
+    found = cells(after(), before(), Grouping.SHAPE)
+    assert found["mul"] == [pytest.approx(-200 / 3), 9e4, "faster"]
+    assert found["add"] == [0.0, 1e4, "same"]
+    assert isinstance(found["fresh"][0], Unknown)
+    assert found["fresh"][2] == "new"
+
+
+def test_of_calls_of_several_sizes_each_is_held_to_its_own() -> None:
+    sizes = [Launch("k", 10e3, grid=(1, 1, 1)), Launch("k", 30e3, grid=(2, 1, 1)), Launch("k", 30e3, grid=(2, 1, 1))]
+    others = [Launch("k", 20e3, grid=(1, 1, 1)), Launch("k", 20e3, grid=(1, 1, 1)), Launch("k", 30e3, grid=(2, 1, 1))]
+    # Two small ones and a large one take 20 + 20 + 30 here, and 10 + 10 + 30 there.
+    found = cells(report(*others), report(*sizes), Grouping.NAME)
+    assert found["k"] == [pytest.approx(40.0), pytest.approx(50e3 / 3), "mixed"]
+
+
+def test_the_columns_sort_and_stand_behind_the_duration() -> None:
+    table = kernel_table(after(), Grouping.SHAPE)
+    table = type(table)(table.kernels, table.grouping, table.rows, more=baseline_columns(after(), before()))
+    keys = [column.key for column in table.columns]
+    assert keys[keys.index("duration") + 1 :][:3] == ["change", "baseline", "says"]
+    assert [table.sorted_by("change", descending=False).cells(i)[0] for i in range(3)] == ["mul", "add", "fresh"]
+
+
+def test_what_differs_in_a_launch() -> None:
+    beside = launch_beside(after(), 0, before())
+    assert beside.launch == 0
+    assert beside.said.startswith("a call takes 90.0 µs there and is 67 % shorter here (-60.0 µs, beyond the noise")
+    assert "bound latency → memory" in beside.said
+    assert launch_beside(after(), 2, before()).launch is None
+
+
+def test_a_metric_stands_beside_the_baselines() -> None:
+    kernels = after().kernels
+    assert kernels is not None
+    table = metrics_table(kernels.details, 0, {MEMORY: 34.0})
+    rows = {table.cells(i)[0]: table.cells(i) for i in range(len(table))}
+    assert [column.key for column in table.columns][:4] == ["label", "value", "change", "baseline"]
+    assert rows[MEMORY][2] == pytest.approx(150.0)
+    assert isinstance(rows[COMPUTE][2], Unknown)
+    assert len(metrics_table(kernels.details, 0).columns) == len(table.columns) - 2
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_lines_fit_and_begin_with_the_verdict(width: int) -> None:
+    view = diff_view(after(), "after.ncu-rep", before(), "before.ncu-rep")
+    lines = diff_lines(view, width, Look())
+    assert {strip.cell_length for strip in lines} == {width}
+    text = "\n".join(strip.text.rstrip() for strip in lines)
+    assert text.startswith("B is 2.5 times as fast over all")
+    assert "A is before.ncu-rep, the baseline" in text
+    assert "-60.0 µs  mul" in text
+
+
+# -- on the screen ----------------------------------------------------------------------------------------------------
+
+
+async def test_one_key_compares_the_second_file_with_the_first() -> None:
+    app = ExploreApp([read(before(), "before.ncu-rep"), read(after(), "after.ncu-rep")])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert "Diff" not in app.screen_text().splitlines()[1]
+        await pilot.press("v")
+        await settle(pilot)
+        lines = app.screen_text().splitlines()
+        assert "= before.ncu-rep [after.ncu-rep]" in lines[0]
+        assert lines[1].rstrip().endswith("[Diff]")
+        assert "B is 2.5 times as fast over all kernels: 150 µs → 60.0 µs (-90.0 µs)" in lines[3]
+        assert "bound latency → memory" in app.screen_text()
+        await pilot.press("1")
+        await settle(pilot)
+        assert "a call" in app.screen_text().splitlines()[3]
+        assert any("mul" in line and "-66.7 %" in line and "90.0 µs" in line for line in app.screen_text().splitlines())
+
+
+async def test_details_show_both_values() -> None:
+    app = ExploreApp([read(before(), "before.ncu-rep"), read(after(), "after.ncu-rep")])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("v")
+        await settle(pilot)
+        await pilot.press("1")
+        await settle(pilot)
+        await pilot.press("enter")
+        await settle(pilot)
+        text = app.screen_text()
+        assert "before.ncu-rep: a call takes 90.0 µs there" in text
+        assert any("gpu__compute_memory" in line and "+183 %" in line and " 30 " in line for line in text.splitlines())
+
+
+async def test_the_baseline_is_marked_turned_and_taken_back() -> None:
+    app = ExploreApp([read(before(), "before.ncu-rep"), read(after(), "after.ncu-rep")])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("right_square_bracket", "B")
+        await settle(pilot)
+        screen = app.screen
+        assert isinstance(screen, ExploreScreen)
+        assert screen.baseline is screen.loadings[1]
+        assert "a call" not in app.screen_text(), "a file is not compared with itself"
+        await pilot.press("left_square_bracket")
+        await settle(pilot)
+        assert "+200 %" in app.screen_text()
+        await pilot.press("right_square_bracket", "B", "left_square_bracket")
+        await settle(pilot)
+        assert screen.baseline is None
+        assert "+200 %" not in app.screen_text()
+        assert "Diff" not in app.screen_text().splitlines()[1]
+
+
+async def test_a_file_alone_has_nothing_to_be_compared_with() -> None:
+    app = ExploreApp([read(before(), "before.ncu-rep")])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert "v diff" not in app.screen_text().splitlines()[-1]
+        await pilot.press("B", "v")
+        await settle(pilot)
+        assert isinstance(app.screen, ExploreScreen)
+        assert app.screen.baseline is None
+
+
+async def test_the_keys_are_listed() -> None:
+    app = ExploreApp([read(before(), "before.ncu-rep"), read(after(), "after.ncu-rep")])
+    async with app.run_test(size=(120, 60)) as pilot:
+        await settle(pilot)
+        assert "v diff" in app.screen_text().splitlines()[-1]
+        await pilot.press("question_mark")
+        await settle(pilot)
+        assert "What differs from the baseline" in app.screen_text()
+        assert "Compare the other files with this one" in app.screen_text()
+
+
+async def test_a_file_that_is_not_read_is_no_baseline() -> None:
+    app = ExploreApp([read(None, "slow.ncu-rep"), read(after(), "after.ncu-rep")])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("B")
+        await settle(pilot)
+        assert isinstance(app.screen, ExploreScreen)
+        assert app.screen.baseline is None
+        assert "still being read" in app.screen_text()
+
+
+async def test_a_file_that_has_nothing_in_common_says_so() -> None:
+    empty = report(Launch("a", math.nan))
+    app = ExploreApp([read(empty, "empty.ncu-rep"), read(after(), "after.ncu-rep")])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("v")
+        await settle(pilot)
+        assert "not comparable in time: no kernel is in both" in app.screen_text()
+        assert "no time to compare" in app.screen_text()
