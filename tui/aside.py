@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from textual.message import Message
 
 from llmtop.model import Unknown
+from llmtop.tui.turns import take_short_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,7 @@ def analyse_on_thread(widget: Widget, of: _T, work: Callable[[_T], Any]) -> None
 
     A daemon thread of our own, because leaving the program would wait for the threads of Textual's workers.
     """
+    take_short_turns()
 
     def run() -> None:
         result: Any

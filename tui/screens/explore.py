@@ -13,16 +13,13 @@ from llmtop.errors import FilesError
 from llmtop.parsers.registry import load
 from llmtop.parsers.source_files import with_sources
 from llmtop.tui.loading import Loading, start_loading, start_loading_run
+from llmtop.tui.turns import take_short_turns
 
 if TYPE_CHECKING:
     from llmtop.model import Trace
 
 IMMEDIATE_S = 0.1
 """A report that is read (or refused) within this time never shows as being read."""
-
-_TURN_S = 0.0005
-"""How long the thread that reads may keep the interpreter while the screen waits for it: each file that is imported
-waits so long, and Python's 5 ms make seconds of that before the first picture."""
 
 
 def explore(paths: Sequence[Path], is_one_run: bool | None = None, source_folders: Sequence[Path] = ()) -> int:
@@ -36,7 +33,7 @@ def explore(paths: Sequence[Path], is_one_run: bool | None = None, source_folder
     Raises:
         FilesError: None of them can be read.
     """
-    sys.setswitchinterval(_TURN_S)
+    take_short_turns()
     loadings = _started(paths, is_one_run, partial(_read, source_folders))
     # Imported only now: reading goes on meanwhile, and unpacking does not hold the interpreter's lock.
     from llmtop.tui.app import run_app
