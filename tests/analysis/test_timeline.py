@@ -415,8 +415,8 @@ def test_the_spans_of_a_line_are_a_table_with_exact_times() -> None:
     assert line is not None
     table = SpansOfLine.within(timeline, line, 17 * US, 29 * US)
     assert list(csv_of(table))[1:] == [
-        f"kernel,{GEMM},16000,12000,,0,\n",
-        f"kernel,{NORM},28000,4000,,1,\n",
+        f"kernel,{GEMM},16000,12000,,0,,\n",
+        f"kernel,{NORM},28000,4000,,1,,\n",
     ]
     assert table.row_of(kernel(timeline, NORM, 28)) == 1
     assert table.row_of(kernel(timeline, GEMM, 70)) is None

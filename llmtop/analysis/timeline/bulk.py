@@ -253,7 +253,9 @@ def _add_parts(sums: IdleSums, gaps: _Gaps, thread: _ThreadColumns) -> None:
     labels = list(thread.numbers)
     if sums.recorder is not None:
         numbers = np.array([sums.recorder.number(label) for label in labels])[pieces.labels]
-        sums.recorder.add_columns(pieces.starts.tobytes(), pieces.ends.tobytes(), numbers.tobytes())
+        order = np.argsort(pieces.starts)
+        in_order = pieces.starts[order], pieces.ends[order], numbers[order].astype(np.int32)
+        sums.recorder.add_columns(*(column.tobytes() for column in in_order))
     places = [(_flags(code), label) for code in range(4 * len(_DRAINED)) for label in labels]
     keys = flags[pieces.gaps] * len(labels) + pieces.labels
     in_gap, ns, _, _ = _summed(keys * len(asked) + pieces.gaps, pieces.ends - pieces.starts)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.timeline.claims import OpenRanges
 from llmtop.columns import rows_by_key
-from llmtop.model import SpanKind
+from llmtop.model import API_CALLS, SpanKind
 from llmtop.units import binary_bytes, si
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _ELEMENT = {
 """Bytes of an element, by PyTorch's names of types in small letters; all that begin with float8 have one."""
 _IS_LIBRARY = re.compile("nccl|rccl", re.IGNORECASE)
 _SIZE, _COMMUNICATOR, _RANKS = "Message size [bytes]", "NCCL communicator ID", "No. of ranks"
-_ASKED_BY = ("operator", "nvtx")
+_ASKED_BY = (SpanKind.OPERATOR, SpanKind.NVTX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def _by_launch(
 
 def _launched(trace: Trace, kernels: SpanTable, rows: list[int]) -> Iterator[tuple[int, TrackId, int]]:
     """The thread that launched each of these kernels, and when."""
-    for calls in (trace.spans[kind] for kind in ("launch", "call") if kind in trace.spans):
+    for calls in (trace.spans[kind] for kind in API_CALLS if kind in trace.spans):
         by = rows_by_key(calls.correlation, kernels.correlation)
         for row in rows:
             if (call := by[row]) >= 0:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.timeline.account import idle_pieces
 from llmtop.analysis.timeline.cover import Cover
-from llmtop.analysis.timeline.ranges import demands
+from llmtop.analysis.timeline.ranges import asking_threads
 from llmtop.model import SpanKind
 from llmtop.text import range_name
 from llmtop.units import count, duration, percent
@@ -67,7 +67,7 @@ def idle_holder(trace: Trace, gpu: TrackId) -> IdleHolder | None:
 
 def _by_name(trace: Trace) -> Mapping[str, tuple[array[int], array[int]]]:
     """When ranges and operators of each name began and ended, on the threads that call CUDA."""
-    threads = frozenset(demands(trace).threads)
+    threads = frozenset(asking_threads(trace))
     found: dict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("q"), array("q")))
     for table in (trace.spans[kind] for kind in _KINDS if kind in trace.spans):
         for name, start, end in _spans(table, threads):

@@ -120,6 +120,12 @@ class _Asked:
         self.gpus = array("q", map(numbers.__getitem__, compress(works.track_id, chosen)))
 
 
+def asking_threads(trace: Trace) -> tuple[TrackId, ...]:
+    """The threads that make calls which ask for GPU work."""
+    calls = (trace.spans[kind] for kind in API_CALLS if kind in trace.spans)
+    return tuple(dict.fromkeys(track for table in calls for track in table.tracks))
+
+
 class Demands:
     """Who asked for what in a trace: all work whose call is in it, in columns by when that call began.
 
@@ -131,7 +137,7 @@ class Demands:
     def __init__(self, trace: Trace) -> None:
         calls = [trace.spans[kind] for kind in API_CALLS if kind in trace.spans]
         works = [trace.spans[kind] for kind in GPU_WORK if kind in trace.spans]
-        self.threads = tuple(dict.fromkeys(track for table in calls for track in table.tracks))
+        self.threads = asking_threads(trace)
         self._gpus = tuple(dict.fromkeys(ids.gpu_of(track) for table in works for track in table.tracks))
         self._streams = tuple(dict.fromkeys(track for table in works for track in table.tracks))
         self._asks = list(self._joined(works, calls))
@@ -139,16 +145,15 @@ class Demands:
         for one in self._asks:
             for row, gpu in zip(one.by, one.gpus, strict=True):
                 given[one.calls.kind][row] = gpu
+            del one.gpus
         self._fed = self._feeding(calls, given)
         self.claims, self.disputed = Claims(trace.spans.get(SpanKind.NVTX), self._fed), 0
         self._numbers: dict[Claim, int] = {}
         self._claimed = {table.kind: self._claims_of(table, given[table.kind]) for table in calls}
-        columns = [array("q") for _ in range(7)]
+        columns = [array("q") for _ in range(5)]
         for one in self._asks:
             self._add(columns, one, given[one.calls.kind])
-        self._asked, self._claim, self._ended, self._is_kernel, self._bytes, self._ns, self._is_first = in_order(
-            columns
-        )
+        self._asked, self._claim, self._ended, self._bytes, self._ns = in_order(columns)
         self._launches = [
             (table.start_ns, self._claimed[table.kind]) for table in calls if table.kind == SpanKind.LAUNCH
         ]
@@ -192,21 +197,25 @@ class Demands:
         return self._numbers.setdefault(claim, len(self._numbers))
 
     def _add(self, columns: Sequence[array[int]], asked: _Asked, given: array[int]) -> None:
-        """Add works; whole columns at a time, as there are millions. Of each call the first one is told apart."""
+        """Add works; whole columns at a time, as there are millions. Of each call the first one is told apart.
+
+        In the last two bits of the claim's number stand whether it is a kernel, and whether the first of its call.
+        """
         works, calls = asked.works, asked.calls
-        kernels, moved = _kernels_and_bytes(works)
+        is_kernel, (_, moved) = works.kind == SpanKind.KERNEL, _kernels_and_bytes(works)
         firsts = bytearray(len(works))
         for call, row in zip(asked.by, asked.rows, strict=True):
             if given[call] >= 0:
                 given[call], firsts[row] = -1, 1
         made = (
             map(calls.start_ns.__getitem__, asked.by),
-            map(self._claimed[calls.kind].__getitem__, asked.by),
+            (
+                self._claimed[calls.kind][call] << 2 | is_kernel << 1 | firsts[row]
+                for row, call in zip(asked.rows, asked.by, strict=True)
+            ),
             map(works.end_ns.__getitem__, asked.rows),
-            map(kernels.__getitem__, asked.rows),
             map(moved.__getitem__, asked.rows),
             map(differences(works.end_ns, works.start_ns).__getitem__, asked.rows),
-            map(firsts.__getitem__, asked.rows),
         )
         for column, values in zip(columns, made, strict=True):
             column.extend(values)
@@ -231,14 +240,22 @@ class Demands:
 
     def _of(self, thread: TrackId) -> Demand:
         numbers = {number for claim, number in self._numbers.items() if thread in claim}
-        chosen = bytes(map(numbers.__contains__, self._claim))
-        columns = (self._asked, self._ended, self._is_kernel, self._bytes, self._ns, self._is_first)
-        asked, ended, kernels, moved, ns, firsts = (array("q", compress(column, chosen)) for column in columns)
+        packed, *columns = self._columns_of(numbers)
+        asked, ended, moved, ns = columns
         launches = sorted(
             chain.from_iterable(compress(starts, map(numbers.__contains__, own)) for starts, own in self._launches)
         )
+        kernels, firsts = array("i", (one >> 1 & 1 for one in packed)), array("i", (one & 1 for one in packed))
         sums = _sums(kernels), _sums(moved), _sums(ns), _sums(firsts)
         return Demand(self._gpus_for(thread), asked, reaches(ended), *sums, array("q", launches))
+
+    def _columns_of(self, numbers: Collection[int]) -> Sequence[array[int]]:
+        """The packed claims of the works with these, and all else of them; as they are where that is all works."""
+        columns = (self._claim, self._asked, self._ended, self._bytes, self._ns)
+        if len(numbers) == len(self._numbers):
+            return columns
+        chosen = bytes((one >> 2) in numbers for one in self._claim)
+        return [array("q", compress(column, chosen)) for column in columns]
 
     def _gpus_for(self, thread: TrackId) -> tuple[TrackId, ...]:
         """The GPUs that a thread gave work to; else those that work for it, else those of its process."""
@@ -283,8 +300,8 @@ def _kernels_and_bytes(works: SpanTable) -> tuple[array[int], array[int]]:
 
 
 def _sums(column: array[int]) -> array[int]:
-    """Of all before each row, and of all."""
-    return array("q", accumulate(column, initial=0))
+    """Of all before each row, and of all; as wide as the column is."""
+    return array(column.typecode, accumulate(column, initial=0))
 
 
 @lru_cache(maxsize=2)

@@ -10,8 +10,10 @@ from typing import TypeAlias
 
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.analysis.timeline.host import LAUNCH_GAP_NS, Label
-from llmtop.columns import in_order
+from llmtop.columns import in_order, is_rising
 
+_FEW = 64
+"""Pieces that are put in their places one by one."""
 START_NS = 20_000
 """Within this time after its launch a work starts on a GPU that is idle: a slow launch (Machine Learning Systems,
 Performance Engineering). One that takes longer waits for something else."""
@@ -80,11 +82,12 @@ class IdlePieces:
 
 
 class PieceRecorder:
-    """Takes pieces of idle time as they are added up, in any order."""
+    """Takes pieces of idle time as they are added up: most of a long capture by their start, others in any order."""
 
     def __init__(self) -> None:
         self._numbers: dict[Label, int] = {}
-        self._columns = tuple(array("q") for _ in range(3))
+        self._columns = array("q"), array("q"), array("i")
+        self._others: list[tuple[int, int, int]] = []
 
     def number(self, label: Label) -> int:
         """The number that stands for a label."""
@@ -93,17 +96,28 @@ class PieceRecorder:
     def add(self, label: Label, start: int, end: int) -> None:
         """Take one; nothing where it does not last."""
         if end > start:
-            for column, value in zip(self._columns, (start, end, self.number(label)), strict=True):
-                column.append(value)
+            self._others.append((start, end, self.number(label)))
 
     def add_columns(self, starts: bytes, ends: bytes, numbers: bytes) -> None:
-        """Take many that last, as columns of integers of 8 bytes."""
+        """Take many that last, by their start: integers of 8 bytes, numbers of 4."""
         for column, values in zip(self._columns, (starts, ends, numbers), strict=True):
             column.frombytes(values)
 
     def pieces(self) -> IdlePieces:
-        """All of them, in order."""
-        return IdlePieces(tuple(self._numbers), *in_order(self._columns))
+        """All of them, in order: few among millions are put in their places, as to sort all takes their room again."""
+        starts, ends, numbers = self._columns
+        if len(self._others) > _FEW or not is_rising(starts):
+            for piece in self._others:
+                self._put(len(starts), piece)
+            starts, ends, wide = in_order([starts, ends, array("q", numbers)])
+            return IdlePieces(tuple(self._numbers), starts, ends, array("i", wide))
+        for piece in sorted(self._others):
+            self._put(bisect_right(starts, piece[0]), piece)
+        return IdlePieces(tuple(self._numbers), *self._columns)
+
+    def _put(self, at: int, piece: tuple[int, int, int]) -> None:
+        for column, value in zip(self._columns, piece, strict=True):
+            column.insert(at, value)
 
 
 class IdleSums:

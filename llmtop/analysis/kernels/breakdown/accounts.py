@@ -119,10 +119,13 @@ def _parts(spans: SpanTable, owner: Callable[[str], TrackId]) -> Iterator[tuple[
 def _work_time(parts: Sequence[tuple[str, KernelFamily | None, Columns]]) -> WorkTime:
     kernels = [(family, columns) for kind, family, columns in parts if kind == SpanKind.KERNEL and family is not None]
     families = {family: Cover.of(*columns) for family, columns in kernels}
+    others = [Cover.of(*columns) for kind, _, columns in parts if kind != "kernel"]
+    every = Cover.union(families.values())
+    computing = [cover for family, cover in families.items() if family is not KernelFamily.COMMUNICATION]
     return WorkTime(
-        Cover.union(Cover.of(*columns) for _, _, columns in parts),
-        Cover.union(families.values()),
-        Cover.union(cover for family, cover in families.items() if family is not KernelFamily.COMMUNICATION),
+        Cover.union([every, *others]) if others else every,
+        every,
+        Cover.union(computing) if len(computing) < len(families) else every,
         families,
     )
 
