@@ -229,3 +229,24 @@ async def test_a_source_is_looked_for_in_the_folders_that_are_named(tmp_path: Pa
             await pilot.press(SOURCE)
             await settle(pilot)
             assert said in " ".join(app.screen_text().replace("│", "").split())
+
+
+async def test_stalls_go_down_to_the_code() -> None:
+    app = ExploreApp([read(load(UNFUSED))])
+    async with app.run_test(size=(120, 24), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("2", "f", "f", "f")
+        await settle(pilot)
+        text = app.screen_text()
+        assert "kernel, file, line, instruction, reason" in text
+        assert "294 if (i < count)" in text
+        assert "00110 OP.110 R1" in text
+        await pilot.press("f")
+        await settle(pilot)
+        text = app.screen_text()
+        assert "reason, kernel, file, line, instruction" in text
+        assert text.index("long_scoreboard") < text.index("elementwise_mul")
+        await pilot.press("f")
+        await settle(pilot)
+        assert "share of each kernel's waiting" in app.screen_text()
+        assert app.issues == []

@@ -10,10 +10,12 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from llmtop.analysis.kernels.absent import no_kernels, not_of_kernels
+from llmtop.analysis.kernels.source_tree import code_trees
 from llmtop.analysis.kernels.stalls import StallBar, stall_tree
 from llmtop.analysis.kernels.table import stall_bars
 from llmtop.analysis.views import NodeKind, StackNode, StackTree
 from llmtop.model import Trace, Unknown
+from llmtop.tui.aside import analyse_on_thread
 from llmtop.tui.panes.lines import PagedPane
 from llmtop.tui.panes.report import KernelWanted
 from llmtop.tui.render.bars import bar_rows, draw_stall_bars, reason_lines, reason_role
@@ -23,12 +25,15 @@ from llmtop.tui.screens.reasons import ReasonsScreen
 if TYPE_CHECKING:
     from textual.strip import Strip
 
+    from llmtop.tui.aside import Analysed
     from llmtop.tui.render.look import Look
 
 
 _FLAME_HEIGHT = 7
 """Rows of an icicle of three levels; what is left is for what the reasons cost and mean."""
 
+_ROLES = {NodeKind.KERNEL: "accent", NodeKind.FRAME: "series1"}
+_READING_CODE = StackTree(StackNode("all", NodeKind.ROOT, 0.0, 0.0), "%", Unknown("reading the code of the kernels"))
 _OF_TIMELINES = Unknown("a timeline has no stall counters", "Session has the command that collects them")
 
 
@@ -38,19 +43,19 @@ class Shape(Enum):
     BARS = "share of each kernel's waiting"
     KERNEL_FIRST = "share of all time: kernel, then reason"
     REASON_FIRST = "share of all time: reason, then kernel"
+    CODE = "share of all time: kernel, file, line, instruction, reason"
+    CODE_BY_REASON = "share of all time: reason, kernel, file, line, instruction"
 
 
-_NEXT = {
-    Shape.BARS: Shape.KERNEL_FIRST,
-    Shape.KERNEL_FIRST: Shape.REASON_FIRST,
-    Shape.REASON_FIRST: Shape.BARS,
-}
+_SHAPES = tuple(Shape)
+_OF_CODE = (Shape.CODE, Shape.CODE_BY_REASON)
 
 
 @dataclass(frozen=True, slots=True)
 class StallsView:
-    """The bars, and the trees made of them."""
+    """The bars, and the trees made of them; those of the code once they have been asked for."""
 
+    trace: Trace
     bars: tuple[StallBar, ...]
     trees: dict[Shape, StackTree]
 
@@ -58,16 +63,16 @@ class StallsView:
         """The role of a frame: a reason has the same one as in the bars."""
         if node.kind is NodeKind.REASON:
             return reason_role(node.name)
-        return "accent" if node.kind is NodeKind.KERNEL else "dim"
+        return _ROLES.get(node.kind, "dim")
 
 
-def stalls_view(bars: tuple[StallBar, ...]) -> StallsView:
+def stalls_view(trace: Trace, bars: tuple[StallBar, ...]) -> StallsView:
     """All that the pane draws of the bars."""
     trees = {
         Shape.KERNEL_FIRST: stall_tree(bars),
         Shape.REASON_FIRST: stall_tree(bars, reason_first=True),
     }
-    return StallsView(bars, trees)
+    return StallsView(trace, bars, trees)
 
 
 class StallsPane(PagedPane[StallsView]):
@@ -78,7 +83,7 @@ class StallsPane(PagedPane[StallsView]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "details", tooltip="Details of the row"),
         Binding("m", "meanings", "meanings", tooltip="What each reason means"),
-        Binding("f", "shape", "flame", tooltip="Bars, or an icicle by kernel, or by reason"),
+        Binding("f", "shape", "flame", tooltip="Bars, or an icicle by kernel, by reason, or down to the code"),
         Binding("left,h", "aside(-1)", "aside", show=False, tooltip="In an icicle: the frame beside this one"),
         Binding("right,l", "aside(1)", "aside", show=False, tooltip="In an icicle: the frame beside this one"),
         Binding("escape,backspace,0", "out", "out", show=False, tooltip="In an icicle: all of it again"),
@@ -101,12 +106,15 @@ class StallsPane(PagedPane[StallsView]):
         bars = stall_bars(trace)
         if not any(bar.shares for bar in bars):
             return bars[0].why_not or Unknown("no stalls were collected")
-        return stalls_view(bars)
+        return stalls_view(trace, bars)
 
     def subtitle(self, view: StallsView) -> Content:
         return Content(self.shape.value)
 
     def draw(self, view: StallsView, width: int, height: int, look: Look) -> list[Strip]:
+        if self.shape in _OF_CODE:
+            tree = view.trees.get(self.shape, _READING_CODE)
+            return draw_flame(tree, width, height, look, selected=self.path, zoom=self.zoom, role_of=view.role_of)
         if self.shape is not Shape.BARS:
             tree = view.trees[self.shape]
             flame = min(height, _FLAME_HEIGHT) if height >= 2 * _FLAME_HEIGHT else height
@@ -125,10 +133,22 @@ class StallsPane(PagedPane[StallsView]):
         return len(self._view.bars) if isinstance(self._view, StallsView) else 1
 
     def action_shape(self) -> None:
-        """Draw in the next shape."""
-        self.shape = _NEXT[self.shape]
+        """Draw in the next shape; of the code, which is read when it is first asked for."""
+        self.shape = _SHAPES[(_SHAPES.index(self.shape) + 1) % len(_SHAPES)]
         self.path = self.zoom = ()
+        if self.shape in _OF_CODE and isinstance(self._view, StallsView) and self.shape not in self._view.trees:
+            analyse_on_thread(self, self._view, _read_code)
         self.redraw()
+
+    def on_analysed(self, message: Analysed) -> None:
+        message.prevent_default()  # Textual would call the base's too
+        if not isinstance(message.of, StallsView):
+            super().on_analysed(message)
+        elif isinstance(message.result, Exception):
+            self.fail(message.result)
+        else:
+            message.of.trees.update(message.result)
+            self.redraw()
 
     def action_meanings(self) -> None:
         """List all reasons with what they mean."""
@@ -168,6 +188,10 @@ class StallsPane(PagedPane[StallsView]):
             self.redraw()
         elif isinstance(self._view, StallsView):
             self.post_message(KernelWanted(self._view.bars[self.at].launch))
+
+
+def _read_code(view: StallsView) -> dict[Shape, StackTree]:
+    return dict(zip(_OF_CODE, code_trees(view.trace, view.bars), strict=True))
 
 
 VIEW: Final = StallsPane
