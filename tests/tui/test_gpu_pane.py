@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from textual.strip import Strip
 
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.health import health
-from llmtop.analysis.pages.gpus import GpusView, gpu_processes_table, gpus_view
+from llmtop.analysis.pages.gpus import Gauge, GpusView, gpu_processes_table, gpus_view
 from llmtop.model import (
     NS_PER_S,
     Fact,
@@ -110,6 +112,21 @@ def test_little_height_keeps_the_process_before_the_links() -> None:
     rows = lines(view_of(steady()), 62, 6)
     assert rows[4].startswith("decode")
     assert rows[5].endswith("EngineCore")
+
+
+def test_what_there_is_no_room_for_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+
+    def noted(links: Sequence[Gauge], width: int, look: Look) -> list[Strip]:
+        drawn.append(width)
+        return []
+
+    monkeypatch.setattr("llmtop.tui.render.gpu._link_lines", noted)
+    view = view_of(steady())
+    short = lines(view, 62, 6)
+    assert not drawn
+    assert lines(view, 62, 40)[:5] == short[:5]
+    assert drawn == [62]
 
 
 def test_one_gpu_in_a_corner() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from textual.strip import Strip
@@ -86,21 +86,24 @@ def _rest(
     """What is left of the height, to the most telling first; on the screen the processes stand last."""
     faults = [fact for fact in row.health if fact.severity is not Severity.INFO]
     processes = row.processes if has_processes else ()
-    room = max(0, height)
+    room = height
     parts: dict[str, list[Strip]] = {}
-    for name, strips in (
-        ("efficiency", efficiency),
-        ("faults", _facts(faults, width, look)),
-        ("processes", _processes(processes[:1], width, 1, look)),
-        ("links", _link_lines(row.links, width, look)),
-        ("processes", _processes(processes[:_FEW], width, _FEW, look)),
-        ("facts", _facts([fact for fact in row.health if fact not in faults], width, look)),
-        ("processes", _processes(processes, width, height, look)),
-    ):
+    lines: tuple[tuple[str, Callable[[], list[Strip]]], ...] = (
+        ("efficiency", lambda: efficiency),
+        ("faults", lambda: _facts(faults, width, look)),
+        ("processes", lambda: _processes(processes[:1], width, 1, look)),
+        ("links", lambda: _link_lines(row.links, width, look)),
+        ("processes", lambda: _processes(processes[:_FEW], width, _FEW, look)),
+        ("facts", lambda: _facts([fact for fact in row.health if fact not in faults], width, look)),
+        ("processes", lambda: _processes(processes, width, height, look)),
+    )
+    for name, make in lines:
+        if room <= 0:  # mostly so after the first ones, and health alone takes as long as all that is shown
+            break
         had = len(parts.get(name, ()))
-        parts[name] = strips[: had + room]
+        parts[name] = make()[: had + room]
         room -= len(parts[name]) - had
-    return [strip for name in ("efficiency", "faults", "links", "facts", "processes") for strip in parts[name]]
+    return [strip for name in ("efficiency", "faults", "links", "facts", "processes") for strip in parts.get(name, ())]
 
 
 def _tight(row: GpuRow, width: int, look: Look) -> list[Strip]:

@@ -47,10 +47,17 @@ def old_s(trace: Trace, kind: TrackKind) -> float:
     Returns:
         0.0 while it is not older than two intervals, and where there never was one: then nothing is shown.
     """
-    pairs = ((track.id, metric) for track in trace.tracks_of(kind) for metric in _STEADY[kind])
-    times = [t for pair in pairs if (t := known_ns(trace.get(*pair))) is not None]
-    age_ns = trace.end_ns - max(times) if times else 0
-    return age_ns / NS_PER_S if age_ns > limit_ns(trace) else 0.0
+    oldest_ns = trace.end_ns - limit_ns(trace)
+    newest_ns: int | None = None
+    for track in trace.tracks_of(kind):
+        for metric in _STEADY[kind]:
+            t_ns = known_ns(trace.get(track.id, metric))
+            if t_ns is None:
+                continue
+            if t_ns >= oldest_ns:  # one of hundreds of threads is enough
+                return 0.0
+            newest_ns = t_ns if newest_ns is None else max(newest_ns, t_ns)
+    return 0.0 if newest_ns is None else (trace.end_ns - newest_ns) / NS_PER_S
 
 
 _STEADY = {

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from llmtop import ids, whats
@@ -42,6 +43,7 @@ HISTORY_NS = 120 * NS_PER_S
 _COUNTS = frozenset({"/min", "req/s", "tok/s", "requests"})
 
 Samples = tuple[tuple[int, float | None], ...]
+_VALUE = itemgetter(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class ServerNumber:
     @property
     def values(self) -> tuple[float | None, ...]:
         """The history without its times."""
-        return tuple(value for _, value in self.history)
+        return tuple(map(_VALUE, self.history))
 
 
 @dataclass(frozen=True, slots=True)
