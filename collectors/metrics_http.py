@@ -56,7 +56,6 @@ class Page:
     Attributes:
         location: Where a redirect points.
         is_cut: There was more than `MAX_BYTES`.
-        content_type: As the server says it.
         t_ns: When the first byte came: then the page had been written; None where that was not noted.
     """
 
@@ -64,7 +63,6 @@ class Page:
     body: bytes
     location: str = ""
     is_cut: bool = False
-    content_type: str = ""
     t_ns: int | None = None
 
 
@@ -166,9 +164,8 @@ class Fetcher:
         response.close()  # reading by pieces does not: without it the connection takes no other request
         if is_cut or response.will_close:
             self.close()
-        headers = response.headers
-        location, kind = headers.get("Location", ""), headers.get("Content-Type", "")
-        return Page(response.status, bytes(body[: self._max_bytes]), location, is_cut, kind, t_ns)
+        location = response.headers.get("Location", "")
+        return Page(response.status, bytes(body[: self._max_bytes]), location, is_cut, t_ns)
 
 
 class _Connection(http.client.HTTPConnection):

@@ -14,7 +14,7 @@ from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.health import health
 from llmtop.analysis.pages.events import events
-from llmtop.analysis.pages.gpus import gpu_rows, gpus_view
+from llmtop.analysis.pages.gpus import GpuRow, gpus_view
 from llmtop.analysis.pages.header import header
 from llmtop.analysis.pages.lanes import lanes_view
 from llmtop.analysis.roofline.efficiency import efficiency_view
@@ -28,13 +28,19 @@ from llmtop.analysis.threads.idle_causes import idle_causes
 from llmtop.analysis.threads.neighbours import neighbours
 from llmtop.analysis.threads.shares import threads_view
 from llmtop.analysis.threads.syscalls import syscalls_view
-from llmtop.model import NS_PER_S, Metric, Trace, TrackKind
+from llmtop.model import NS_PER_S, Metric, Target, Trace, TrackKind, Unknown
 from tests.analysis.limits import limits
 from tests.live_traces import TARGET, Scene, live_trace, probed
 from tests.whole import whole
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
+
+
+def gpu_rows(trace: Trace, target: Target | None = None) -> tuple[GpuRow, ...] | Unknown:
+    view = gpus_view(trace, target)
+    return view if isinstance(view, Unknown) else view.rows
+
 
 VIEWS: dict[str, Callable[[Trace], object]] = {
     "header": lambda trace: header(trace, TARGET),

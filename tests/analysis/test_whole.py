@@ -27,7 +27,7 @@ from llmtop.analysis.kernels.nvtx_ranges import in_range, only_range, range_shar
 from llmtop.analysis.kernels.table import Grouping, kernel_table, kernels_of, roofline_view, stall_bars, stall_tree
 from llmtop.analysis.pages.correlate import correlations
 from llmtop.analysis.pages.events import events, events_table
-from llmtop.analysis.pages.gpus import gpu_processes_table, gpu_rows, gpus_view
+from llmtop.analysis.pages.gpus import gpu_processes_table, gpus_view
 from llmtop.analysis.pages.header import header
 from llmtop.analysis.pages.lanes import lanes_view
 from llmtop.analysis.pages.report import entries, kernel_time, summary
@@ -62,6 +62,7 @@ from llmtop.analysis.views import TableView
 from llmtop.model import NS_PER_S, Trace, TrackKind, Unknown
 from llmtop.parsers.registry import load
 from tests.analysis.test_steps import GEMM, NCCL, launch, server
+from tests.analysis.test_view_limits import gpu_rows
 from tests.analysis.verdict_scenes import SITUATIONS
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, live_trace, probed
 from tests.nsys_capture import MS, PID, TID, US, Capture

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 _REVERSE = Style(reverse=True, dim=False)
 _UNDERLINED = Style(underline=True)
 _LEAST_LEFT, _MOST_LEFT = 14, 32
-_SHARE = 6
-"""Cells of a share at the right end of a row's title."""
 _EIGHTHS = 8
 _TALL = 30
 """Lines from which on the legend has two."""

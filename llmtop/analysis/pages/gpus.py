@@ -140,12 +140,6 @@ def gpus_view(trace: Trace, target: Target | None, last: GpusView | None = None)
     return GpusView(_with_slow_parts(trace, target, quick), efficiency, trace.end_ns)
 
 
-def gpu_rows(trace: Trace, target: Target | None = None) -> tuple[GpuRow, ...] | Unknown:
-    """All GPUs by index, or why none is seen."""
-    quick = _quick_rows(trace)
-    return quick if isinstance(quick, Unknown) else _with_slow_parts(trace, target, quick)
-
-
 def _quick_rows(trace: Trace) -> tuple[GpuRow, ...] | Unknown:
     """The rows with what moves with each reading."""
     tracks = gpu_tracks(trace)
