@@ -208,7 +208,21 @@ class KernelSource:
                     not_issued[address] = not_issued.get(address, 0) + count
         return by_reason, not_issued
 
+    @cached_property
+    def _seen(self) -> frozenset[int]:
+        """The instructions of which there is any number."""
+        return frozenset().union(*self._values.values())
+
+    @cached_property
+    def _unseen(self) -> Spent:
+        return self._sums(())
+
     def _spent(self, addresses: Sequence[int]) -> Spent:
+        """Most instructions of long kernels are never reached: of these all is the same."""
+        seen = [address for address in addresses if address in self._seen]
+        return self._sums(seen) if seen else self._unseen
+
+    def _sums(self, addresses: Sequence[int]) -> Spent:
         by_reason, not_issued = self._sampled
         counts: dict[str, float] = {}
         for address in addresses:
