@@ -1,4 +1,6 @@
-"""How long until name and duration of every kernel of a .ncu-rep are known, and in how much memory; and all as JSON.
+"""How long until name and duration of every kernel of a .ncu-rep are known, and in how much memory.
+
+Also until all is written as JSON, and until two such reports are compared (`llmtop diff`, each read by itself).
 
     python benchmarks/ncu_rep_speed.py [REPORT...] [--runs 5]
 
@@ -35,6 +37,15 @@ with open("/dev/null", "w") as out:
     out.writelines(report_json(trace))
 table = [(trace.kernels.name(i), trace.kernels.duration_ns[i]) for i in range(len(trace.kernels))]
 """
+DIFF = """
+from llmtop.cli import main
+from llmtop.parsers import registry
+read, traces = registry.load, []
+registry.load = lambda path: traces.append(read(path)) or traces[-1]
+main(["diff", path, path, "-o", "/dev/null"])
+kernels = traces[0].kernels
+table = [(kernels.name(i), kernels.duration_ns[i]) for i in range(len(kernels))]
+"""
 NVIDIA = """
 import ncu_report
 report = ncu_report.load_report(path)
@@ -52,7 +63,7 @@ seconds = time.perf_counter() - start
 peak_kib = int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 print(json.dumps([seconds, peak_kib * 1024 / 1e6, len(space["table"]), sum(ns for _, ns in space["table"])]))
 """
-READERS = {"llmtop": LLMTOP, "as JSON": JSON, "ncu-report": NVIDIA}
+READERS = {"llmtop": LLMTOP, "as JSON": JSON, "diff": DIFF, "ncu-report": NVIDIA}
 
 
 def main() -> None:

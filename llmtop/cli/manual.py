@@ -33,7 +33,8 @@ _ENVIRONMENT = {
 }
 _EXIT_STATUS = {
     "0": "done",
-    "1": "the input or the target is at fault; of snapshot also: the server, or a part of it, is dead, hung or failing",
+    "1": "the input or the target is at fault; of snapshot also: the server, or a part of it, is dead, hung or "
+    "failing; of diff with --fail-above also: a report is slower than that allows",
     "2": "usage",
     "130": "interrupted",
 }
@@ -41,6 +42,7 @@ _EXAMPLES = {
     "llmtop --attach 4242": "watch the server that process 4242 belongs to",
     "llmtop launch -- vllm serve MODEL": "start a server and watch it from its first second",
     "llmtop report run.ncu-rep --format md -o run.md": "what a report says, as Markdown",
+    "llmtop diff main.sqlite change.sqlite --fail-above 3": "what became better or worse, and fail if it is slower",
     "llmtop snapshot --json --attach 4242 --seconds 10": "one look of ten seconds, for a script",
     "llmtop demo": "try all of it, without a GPU",
 }

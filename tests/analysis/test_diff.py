@@ -11,7 +11,7 @@ import pytest
 
 from llmtop.analysis.diff.beside import api_changes, findings_change, setup_changes
 from llmtop.analysis.diff.comparable import caveats
-from llmtop.analysis.diff.headline import Headline, Unit, headline
+from llmtop.analysis.diff.headline import Headline, Unit, headline, what_is_left
 from llmtop.analysis.diff.kernels import kernel_changes
 from llmtop.analysis.diff.match import Likeness
 from llmtop.analysis.diff.noise import Noise, noise_of_sum
@@ -147,6 +147,16 @@ def test_fewer_calls_at_the_same_time_are_not_faster() -> None:
     assert "Not counted: -88.0 µs" in said.said
 
 
+def test_what_is_left_is_where_to_look_next() -> None:
+    before = report(*times("attention", 60_000), *times("norm", 30_000), *times("copy", 10_000))
+    after = report(*times("attention", 20_000), *times("norm", 30_000), *times("copy", 10_000))
+    there = what_is_left(*sides(before, after))
+    assert there == "now most of it is norm 50 %, attention 33 %, copy 17 %; before it was attention 60 %"
+    assert what_is_left(*sides(before, before)) == "now most of it is attention 60 %, norm 30 %, copy 10 %"
+    steps = stepped(*[(100.0, 10.0, 10.0)] * 8)
+    assert what_is_left(*sides(steps, steps)).startswith("now most of it is GEMM kernels 81 %, ")
+
+
 def test_times_over_two_are_told_as_times() -> None:
     fast, slow = report(*times("k", 10_000)), report(*times("k", 45_000))
     assert diff_verdict(*sides(slow, fast)).said.startswith("B is 4.5 times as fast over all kernels")
@@ -254,7 +264,9 @@ def test_clocks_of_the_same_kernels_are_compared() -> None:
 def test_other_sections_other_sizes_and_other_tools_are_said() -> None:
     collected = report(Launch("k"), sections=("SpeedOfLight",)), report(Launch("k"), sections=("Occupancy",))
     (sections,) = caveats(*sides(*collected))
-    assert sections.text == "other sections were collected: SpeedOfLight only in A; Occupancy only in B"
+    assert (
+        sections.text == "other sections were collected: SpeedOfLight only in the baseline; Occupancy only in the other"
+    )
     (sizes,) = caveats(*sides(report(Launch("k")), report(Launch("k", grid=(1, 1, 1)))))
     assert sizes.text == "k ran with another grid or block, 100 % of the time: the same work?"
     timeline = replace(report(Launch("k"), counted=False), origin=Origin("nsys-sqlite", gpu="NVIDIA H100"))

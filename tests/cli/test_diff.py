@@ -115,7 +115,7 @@ def test_a_damaged_trace_is_compared_with_what_is_left_of_it(run: Run, tmp_path:
     cut = tmp_path / "cut.pt.trace.json"
     cut.write_bytes(whole[: len(whole) * 7 // 10])
     said = collapsed(run(KINETO, cut))
-    assert "with care: B is damaged: " in said
+    assert "with care: the other is damaged: " in said
 
 
 def test_it_is_written_where_it_is_told_to_be(run: Run, tmp_path: Path) -> None:

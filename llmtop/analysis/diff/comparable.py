@@ -148,11 +148,8 @@ def _sections(before: Side, after: Side) -> Iterator[Caveat]:
         for one, side in zip(details, (before, after), strict=True)
         if one is not None
     )
-    parts = [
-        f"{listed(sorted(only))} only in {which}"
-        for only, which in ((mine - theirs, "A"), (theirs - mine, "B"))
-        if only
-    ]
+    only = ((mine - theirs, "baseline"), (theirs - mine, "other"))
+    parts = [f"{listed(sorted(which))} only in the {side}" for which, side in only if which]
     if parts:
         yield Caveat(f"other sections were collected: {'; '.join(parts)}")
 
@@ -185,14 +182,14 @@ def _steps(before: Side, after: Side) -> Iterator[Caveat]:
         return
     kinds = [{part.group.title or "of one kind" for part in _all_steps(side)} for side in (before, after)]
     if kinds[0] != kinds[1]:
-        said = " in A and ".join(", ".join(sorted(several)) for several in kinds)
+        said = " in the baseline and ".join(", ".join(sorted(several)) for several in kinds)
         compared = f"those of {before.steps.kind}" if before.steps.kind else "all"
-        yield Caveat(f"steps are {said} in B, and {compared} are compared")
+        yield Caveat(f"steps are {said} in the other, and {compared} are compared")
     kernels = [math.fsum(row.calls for row in side.rows) / side.units for side in (before, after)]
     if all(kernels) and abs(math.log(kernels[1] / kernels[0])) > _STEP_KERNELS:
         yield Caveat(
-            f"a step has {kernels[0]:.0f} kernels in A and {kernels[1]:.0f} in B: if nothing was fused or captured in "
-            "a graph, mark steps with NVTX ranges"
+            f"a step has {kernels[0]:.0f} kernels in the baseline and {kernels[1]:.0f} in the other: if nothing was "
+            "fused or captured in a graph, mark steps with NVTX ranges"
         )
 
 
@@ -202,8 +199,8 @@ def _all_steps(side: Side) -> Sequence[TimePart]:
 
 
 def _damage(before: Side, after: Side) -> Iterator[Caveat]:
-    for side, name in ((before, "A"), (after, "B")):
-        yield from (Caveat(f"{name} is damaged: {message}") for message in damage(side.trace))
+    for side, name in ((before, "baseline"), (after, "other")):
+        yield from (Caveat(f"the {name} is damaged: {message}") for message in damage(side.trace))
 
 
 _ASKED: tuple[Callable[[Side, Side], Iterator[Caveat]], ...] = (

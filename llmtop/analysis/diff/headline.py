@@ -14,6 +14,7 @@ from llmtop.analysis.diff.kernels import KernelChange, kernel_changes, noise_of_
 from llmtop.analysis.diff.noise import Noise, TimeSample, noise_of
 from llmtop.analysis.kernels.breakdown.breakdown import Difference, shares_of
 from llmtop.text import listed
+from llmtop.units import percent
 
 if TYPE_CHECKING:
     from llmtop.analysis.diff.side import Side, StepSample
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 _BY_KERNEL = 12
 """More kernels that differ are summed up by family; the table of kernels has each."""
+
+
+_LEFT = 3
+"""Parts of what is left that are named."""
 
 
 class Unit(StrEnum):
@@ -134,6 +139,33 @@ def _name_of(steps: StepSample, share: Share) -> str:
     for part in steps.typical if share[0] == "idle" else ():
         names.update({name: ns for (cause, name), ns in part.account.idle if cause == share[1]})
     return names.most_common(1)[0][0] if names else ""
+
+
+def what_is_left(before: Side, after: Side) -> str:
+    """What most of the second one's time is, and what most of the first one's was: where to look next.
+
+    To mend one limit mostly shows the next one.
+    """
+    parts = _time_of(before), _time_of(after)
+    whole = [math.fsum(one.ns for one in own) for own in parts]
+    if not all(whole):
+        return ""
+    now = ", ".join(f"{one.title} {percent(100 * one.ns / whole[1])}" for one in parts[1][:_LEFT])
+    first = parts[0][0]
+    was = (
+        ""
+        if first.title == parts[1][0].title
+        else f"; before it was {first.title} {percent(100 * first.ns / whole[0])}"
+    )
+    return f"now most of it is {now}{was}"
+
+
+def _time_of(side: Side) -> tuple[ChangePart, ...]:
+    """What a step, or all kernels, take by themselves, the most first."""
+    if side.steps is not None:
+        return _ranked([ChangePart(Difference(share, ns).title, ns) for share, ns in _shares(side.steps).items()])
+    rows = [row for row in side.rows if not math.isnan(row.total_ns)]
+    return _ranked([ChangePart(side.kernels.row_name(row), row.total_ns) for row in rows])
 
 
 # -- kernels ----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from llmtop.analysis.diff.beside import (
     memory_changes,
     setup_changes,
 )
-from llmtop.analysis.diff.headline import ChangePart, headline
+from llmtop.analysis.diff.headline import ChangePart, headline, what_is_left
 from llmtop.analysis.diff.kernels import KernelChange, kernel_changes
 from llmtop.analysis.diff.match import Likeness
 from llmtop.analysis.diff.side import Side, sides
@@ -25,7 +25,7 @@ from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, Spread, b
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Unknown
-from llmtop.units import duration, quantity, si
+from llmtop.units import quantity, si
 
 if TYPE_CHECKING:
     from llmtop.analysis.diff.ladder import Rung
@@ -96,7 +96,8 @@ def _parts(before: Side, after: Side) -> DiffSection | None:
     rows = [*_rows(found.parts), (found.change_ns, "together")] if found.parts else []
     more = [(one.ns, one.title) for one in found.beside]
     columns = (_CHANGE, Column("name", "what"))
-    said = [said for said in (noise_said(before, after), *silent_kernels(before, after)) if said]
+    left = what_is_left(before, after) if found.parts else ""
+    said = [said for said in (left, noise_said(before, after), *silent_kernels(before, after)) if said]
     said += [f"beside that, of calls that only one capture has: {signed(ns)} {title}" for ns, title in more]
     return DiffSection(f"What the difference is made of ({found.what})", tuple(said), _table(columns, rows))
 
@@ -182,7 +183,7 @@ def _kernels(before: Side, after: Side) -> DiffSection:
     shown = [one for i, one in enumerate(changes) if i < _FEWEST_ROWS or _is_shown(one, whole)]
     rest = len(changes) - len(shown)
     more = math.fsum(one.total_ns for one in changes) - math.fsum(one.total_ns for one in shown)
-    said = (f"and {rest} more, which are the same but for {duration(more)} in all (--format csv lists all)",)
+    said = (f"and {rest} more, which are the same but for {signed(more)} in all",)
     of = "mean step" if before.steps is not None else "report"
     return DiffSection(f"Kernels (calls and time of the {of})", said if rest else (), kernel_rows_of(shown))
 

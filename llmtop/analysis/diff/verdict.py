@@ -170,10 +170,10 @@ def noise_said(before: Side, after: Side) -> str:
     if found is None or _outcome(found) is Outcome.SAME:
         return ""
     if not found.noise.is_known:
+        remedy = "capture more steps" if found.unit is Unit.STEP else "profile several launches of each kernel"
         return (
-            f"noise ±{duration(found.noise.ns)}, not measured: {_single(before, after)}; "
-            f"{percent(100 * ONE_CALL)} and {duration(ONE_CALL_NS)} a call are taken for it. Profile several launches "
-            "of each kernel to have it measured"
+            f"noise ±{duration(found.noise.ns)}, not measured: {_single(before, after)}; {percent(100 * ONE_CALL)} and "
+            f"{duration(ONE_CALL_NS)} each are taken for it. To have it measured, {remedy}"
         )
     spread = "steps" if found.unit is Unit.STEP else "calls"
     return (
