@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 from llmtop.model import KINETO, LIVE, RECORDING, SpanKind
@@ -26,14 +27,20 @@ def files() -> Iterator[Path]:
             yield path
 
 
+@cache
+def nodes() -> dict[str, tuple[ast.AST, ...]]:
+    """All that stands in each file."""
+    return {str(path.relative_to(ROOT)): tuple(ast.walk(ast.parse(path.read_text()))) for path in files()}
+
+
 def functions() -> Iterator[Function]:
     """All of them, with where they stand."""
-    for path in files():
-        yield from functions_in(path.read_text(), str(path.relative_to(ROOT)))
+    for where, found in nodes().items():
+        yield from functions_in(found, where)
 
 
-def functions_in(text: str, where: str) -> Iterator[Function]:
-    for node in ast.walk(ast.parse(text)):
+def functions_in(found: Iterable[ast.AST], where: str) -> Iterator[Function]:
+    for node in found:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{where}:{node.lineno} {node.name}", node
 
@@ -88,8 +95,9 @@ def short_too(a):
 
 
 def test_bodies_are_compared_without_names_and_docstrings() -> None:
-    assert twins(functions_in(SAME, "x")) == [["x:2 first", "x:8 second"]]
-    assert [length(function) for _, function in functions_in(SAME, "x")] == [5, 4, 2, 2, 4]
+    found = list(functions_in(ast.walk(ast.parse(SAME)), "x"))
+    assert twins(iter(found)) == [["x:2 first", "x:8 second"]]
+    assert [length(function) for _, function in found] == [5, 4, 2, 2, 4]
 
 
 def test_all_of_the_product_is_looked_at() -> None:
@@ -100,10 +108,10 @@ def test_all_of_the_product_is_looked_at() -> None:
 
 def test_no_class_has_the_name_of_another() -> None:
     places: dict[str, list[str]] = defaultdict(list)
-    for path in files():
-        for node in ast.walk(ast.parse(path.read_text())):
+    for where, found in nodes().items():
+        for node in found:
             if isinstance(node, ast.ClassDef):
-                places[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
+                places[node.name].append(f"{where}:{node.lineno}")
     assert {name: several for name, several in places.items() if len(several) > 1} == {}
 
 
