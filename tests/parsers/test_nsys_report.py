@@ -232,8 +232,10 @@ def test_the_oldest_exports_make_room(
     for age, name in enumerate(("old", "older", "oldest")):
         shutil.copy(export, cache / f"{name}.sqlite")
         os.utime(cache / f"{name}.sqlite", (1000 - age, 1000 - age))
-    install(f'cp "{export}" "$out"')
+    there = install.folder / "there"
+    install(f'ls "{cache}" > "{there}"; cp "{export}" "$out"')
     assert kernels(load(report)) == 1
+    assert there.read_text().split() == ["old.sqlite", "older.sqlite"], "there is room before nsys needs it"
     assert {"old.sqlite", "older.sqlite"} < {path.name for path in cache.iterdir()}
     assert not (cache / "oldest.sqlite").exists()
 

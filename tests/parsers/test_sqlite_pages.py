@@ -103,6 +103,21 @@ def test_a_record_on_several_pages_is_none_where_its_own_has_so_much_behind_it(t
         only_row(path, root, 10, 9)
 
 
+@pytest.mark.parametrize(
+    ("cells", "why"),
+    [(0, "no leaf page"), (252, "outside of its page"), (253, "no leaf page"), (504, "no leaf page")],
+)
+def test_a_page_has_so_many_records_as_it_has_room_for_their_places(tmp_path: Path, cells: int, why: str) -> None:
+    """Two bytes each, of 512 without the 8 of its own header; those of none, and of too many, are not looked for."""
+    path, root = table_of(tmp_path / "counted.sqlite", [1])
+    content = bytearray(path.read_bytes())
+    at = (root - 1) * 512 + 3
+    content[at : at + 2] = cells.to_bytes(2)
+    path.write_bytes(content)
+    with pytest.raises(UnfitError, match=why):
+        list(integer_columns(path, root, 1, [0]))
+
+
 @pytest.mark.parametrize(("width", "is_read"), [(126, True), (127, False)])
 def test_headers_are_read_whose_length_is_one_byte(tmp_path: Path, width: int, is_read: bool) -> None:
     path, root = table_of(tmp_path / "wide.sqlite", [*[0] * (width - 1), -5])
