@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from llmtop import procfs, settings, whats
 from llmtop import vocabulary as v
 from llmtop.collectors import cgroups
+from llmtop.collectors.births import Births
 from llmtop.collectors.exits import Exits
 from llmtop.collectors.proc_ends import ProcessEnds, mark_starts
 from llmtop.collectors.proc_groups import CpuQuotas
@@ -106,7 +107,7 @@ class ProcCollector:
         self._log = log or ServerLog()
         self._ends = ProcessEnds(target, self._exits, self._log, self._processes, clock)
         self._quotas = CpuQuotas(target.root_pid, clock)
-        self._listed: set[int] = set()
+        self._births = Births()
         self._relisted_ns = 0
         self._renewed_ns = 0
         self._has_polled = False
@@ -168,17 +169,15 @@ class ProcCollector:
         return self.poll().marks
 
     def _find_processes(self, news: ProcPoll, now: int) -> None:
-        """Add children that are new. Of the rest of the machine only the PIDs are listed."""
-        listed = set(procfs.pids())
+        """Add children that are new. Of the rest of the machine only parents are read, and once of each process."""
         is_time = now - self._relisted_ns >= RELIST_NS or not self._has_polled
-        fresh = listed if is_time else listed - self._listed
-        self._listed = listed
+        fresh = self._births.look(at_all=is_time)
         if is_time:
             self._relisted_ns = now
         if not self._has_polled:
             self._add_first()
         family = procfs.ProcessTree({pid: stat.parent for pid in fresh if (stat := procfs.stat(pid)) is not None})
-        children = family.descendants(*self._processes)
+        children = self._births.leaders(family.descendants(*self._processes))
         for pid in children:
             self._add(pid)
         if not self._has_polled:
