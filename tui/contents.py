@@ -10,7 +10,7 @@ from llmtop.model import Unknown
 from llmtop.tui.render.table import cell_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from llmtop.analysis.views import TableView
     from llmtop.tui.render.look import Look
@@ -26,12 +26,14 @@ class Contents:
             known of that row.
         table: Its rows, in the order and with the filter that are set; None where it has none.
         at: The row under the cursor; None where no row is.
+        full_name: Of a row of the table the name that its cells have in short; empty where they have it in full.
     """
 
     title: str
     lines: Sequence[str] = ()
     table: TableView | None = None
     at: int | None = None
+    full_name: Callable[[int], str] | None = None
 
 
 @runtime_checkable
@@ -56,5 +58,5 @@ def row_lines(table: TableView, row: int, look: Look) -> list[str]:
 def text_of(contents: Contents) -> str:
     """All of it: rows as CSV, or else the lines without the blanks at their ends."""
     if contents.table is not None:
-        return "".join(csv_of(contents.table))
+        return "".join(csv_of(contents.table, contents.full_name))
     return "".join(f"{line.rstrip()}\n" for line in contents.lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from llmtop.analysis.views import Cell, Column, TableView
@@ -82,17 +82,24 @@ def places_by(cells: Sequence[Cell], *, descending: bool) -> list[int]:
 _WITHOUT_UNIT = ("", "1")
 
 
-def csv_of(table: TableView) -> Iterator[str]:
-    """A table as lines of CSV: numbers in the units that the titles name; at the end of a row why cells are empty."""
+def csv_of(table: TableView, full_name: Callable[[int], str] | None = None) -> Iterator[str]:
+    """A table as lines of CSV: numbers in the units that the titles name; at the end of a row why cells are empty.
+
+    Args:
+        table: Any.
+        full_name: Of a row the name that its cells have in short; empty where they have it in full.
+    """
+    named = full_name if full_name is not None and len(table) and full_name(0) else None
     columns = table.columns
     titles = (one.title if one.unit in _WITHOUT_UNIT else f"{one.title} ({one.unit})" for one in columns)
-    yield csv_line((*titles, "missing"))
+    yield csv_line((*titles, *(["full name"] if named else []), "missing"))
     for row in range(len(table)):
         cells = table.cells(row)
         missing = [
             f"{one.title}: {cell}" for one, cell in zip(columns, cells, strict=True) if isinstance(cell, Unknown)
         ]
-        yield csv_line((*("" if _is_unknown(cell) or cell != cell else cell for cell in cells), "; ".join(missing)))
+        plain = ("" if _is_unknown(cell) or cell != cell else cell for cell in cells)
+        yield csv_line((*plain, *([named(row)] if named else []), "; ".join(missing)))
 
 
 def csv_line(cells: Sequence[object]) -> str:

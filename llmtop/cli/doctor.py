@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -22,13 +23,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print every check; finding something missing is no failure."""
     from llmtop.collectors.registry import checks
+    from llmtop.tui.terminal import is_ascii_only
 
     found = checks()
     if args.json:
         json.dump(_document(found), sys.stdout, allow_nan=False, indent=2)
         sys.stdout.write("\n")
     else:
-        sys.stdout.writelines(f"{line}\n" for check in found for line in _lines(check))
+        arrow = "->" if is_ascii_only(os.environ, sys.stdout.encoding) else "→"
+        sys.stdout.writelines(f"{line}\n" for check in found for line in _lines(check, arrow))
     return 0
 
 
@@ -43,12 +46,12 @@ def _entry(check: DoctorCheck) -> dict[str, object]:
     return {"what": check.what, "ok": True, "state": for_here(check.state)}
 
 
-def _lines(check: DoctorCheck) -> list[str]:
+def _lines(check: DoctorCheck, arrow: str) -> list[str]:
     """A check as text, never wrapped, so that a command can be copied whole.
 
     A word tells the state, so that it does not hang on colour.
     """
     if isinstance(check.state, str):
         return [f"ok  {check.what}: {for_here(check.state)}"]
-    remedy = [f"      → {for_here(check.state.remedy)}"] if check.state.remedy else []
+    remedy = [f"      {arrow} {for_here(check.state.remedy)}"] if check.state.remedy else []
     return [f"no  {check.what}: {check.state.reason}", *remedy]

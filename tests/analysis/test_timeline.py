@@ -18,7 +18,7 @@ from llmtop.analysis.timeline.spans import TraceTimeline
 from llmtop.model import Track, TrackKind
 from llmtop.parsers.registry import load
 from tests.kernel_traces import TIMELINE
-from tests.timeline_traces import COMPUTE, COPIES, GEMM, GPU, NORM, THREAD, US, Made, scene, trace_of
+from tests.timeline_traces import COMPUTE, COPIES, GEMM, GPU, NORM, OTHER, THREAD, US, Made, scene, trace_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -179,6 +179,20 @@ def kernel(timeline: TraceTimeline, name: str, start: float) -> int:
     rows = range(len(spans))
     at = next(i for i in rows if spans.names[spans.name_id[i]] == name and spans.start_ns[i] == start * US)
     return timeline.code("kernel", at)
+
+
+def test_a_kernel_lies_in_the_ranges_of_the_thread_that_its_own_works_for() -> None:
+    helper = OTHER
+    made = {
+        "nvtx": [Made(THREAD, "step 1", 0, 50 * US), Made(THREAD, "backward", 5 * US, 40 * US)],
+        "launch": [Made(helper, "cudaLaunchKernel", 10 * US, 11 * US, 1)],
+        "kernel": [Made(COMPUTE, GEMM, 20 * US, 30 * US, 1)],
+    }
+    timeline = ready(trace_of(made, end=60 * US))
+    timeline.explain_gaps()
+    assert span_facts(timeline, timeline.code("kernel", 0)).ranges == ("step 1", "backward")
+    assert span_facts(timeline, timeline.code("launch", 0)).ranges == ("step 1", "backward")
+    assert span_facts(timeline, timeline.code("nvtx", 1)).ranges == ("step 1",)
 
 
 @pytest.mark.parametrize("long", [1, 20_000])

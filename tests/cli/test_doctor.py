@@ -33,6 +33,9 @@ def printed(capsys: pytest.CaptureFixture[str], *, as_json: bool) -> str:
 def _found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "checks", lambda: FOUND)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.delenv("LC_ALL", raising=False)
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    monkeypatch.setenv("TERM", "xterm-256color")
 
 
 def test_each_check_is_a_line_and_its_remedy_another_that_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,3 +88,12 @@ def test_a_source_that_hangs_is_named_and_the_others_are_told() -> None:
     assert found[1:] == FOUND
     assert found[0].what == "slow"
     assert str(found[0].state).startswith("hung: it has not answered within ")
+
+
+def test_where_ascii_is_asked_for_no_other_characters_are_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    said = printed(capsys, as_json=False)
+    assert said.isascii()
+    assert "      -> sudo sysctl kernel.yama.ptrace_scope=0" in said.splitlines()

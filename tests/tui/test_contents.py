@@ -55,7 +55,10 @@ async def test_the_row_and_the_rows_of_a_table_are_copied_as_they_are_sorted_and
         everything = list(csv.reader(app.clipboard.splitlines()))
         await pilot.press("slash", *"zzz", "enter", "y")
         assert row.startswith("kernel: ")
-        assert everything[0][-1] == "missing"
+        assert everything[0][-2:] == ["full name", "missing"]
+        table = report().kernels
+        assert table is not None
+        assert {row[-2] for row in everything[1:]} == set(table.names)
         assert f"kernel: {everything[1][0]}\n" in row
         assert said(app)[-1] == "no row matches the filter (Esc clears it)"
 

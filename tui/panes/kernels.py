@@ -170,6 +170,9 @@ class KernelsPane(ListPane[KernelRows]):
             return str(rows.cells(row)[0])
         return rows.kernels.table.name(rows.launch(row))
 
+    def full_name(self, rows: TableView, row: int) -> str:
+        return self.described(rows, row)
+
     def when(self, view: KernelRows, trace: Trace, key: int) -> Stretch | Unknown:
         return launch_stretch(trace, self._launch(view))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar
 
 from textual.binding import Binding, BindingType
@@ -133,7 +134,10 @@ class ListPane(TablePane, View[V], Generic[V]):
     def contents(self) -> Contents | Unknown:
         """The rows, and the details of the one under the cursor."""
         rows = super().contents()
-        return rows if isinstance(rows, Unknown) else replace(rows, lines=self.text.text_lines())
+        if isinstance(rows, Unknown):
+            return rows
+        named = None if rows.table is None else partial(self.of.full_name, rows.table)
+        return replace(rows, lines=self.text.text_lines(), full_name=named)
 
     def show(self, trace: Trace) -> None:
         """Take the trace: one that no other follows at once, as such a list is made when it is first seen."""

@@ -283,6 +283,10 @@ class View(FaultBorder, Generic[V]):
         """What is said of all rows together, or of those that a filter leaves."""
         return ""
 
+    def full_name(self, rows: TableView, row: int) -> str:
+        """The name that the cells of a row have in short; empty where they have it in full."""
+        return ""
+
     def described(self, rows: TableView, row: int) -> str:
         """What the line below the rows says of one whose cells are all known: the full name, say."""
         return ""

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop import ids
-from llmtop.columns import in_order
+from llmtop.columns import in_order, rows_by_key
+from llmtop.model import API_CALLS, GPU_WORK, SpanKind
 
 if TYPE_CHECKING:
-    from llmtop.model import SpanTable, TrackId
+    from llmtop.model import SpanTable, Trace, TrackId
 
 Claim: TypeAlias = "tuple[TrackId, ...]"
 """The threads whose ranges a call lies in, as far as they are open then; the outermost first, its own last."""
@@ -104,6 +106,19 @@ class Claims:
         outer, is_disputed = self.of(innermost, gpu, t_ns)
         claim = (*outer, thread)
         return claim, is_disputed or any(one not in claim for _, _, one in begun)
+
+
+def claims_of(trace: Trace) -> Claims:
+    """Whose ranges the calls of a timeline lie in; of a long capture this goes through all its work."""
+    fed: dict[TrackId, set[TrackId]] = defaultdict(set)
+    works = [trace.spans[kind] for kind in GPU_WORK if kind in trace.spans]
+    for calls in (trace.spans[kind] for kind in API_CALLS if kind in trace.spans):
+        for work in works:
+            rows = rows_by_key(calls.correlation, work.correlation)
+            pairs = {(calls.track_id[row], on) for row, on in zip(rows, work.track_id, strict=True) if row >= 0}
+            for thread, track in pairs:
+                fed[calls.tracks[thread]].add(ids.gpu_of(work.tracks[track]))
+    return Claims(trace.spans.get(SpanKind.NVTX), fed)
 
 
 def _by_thread(ranges: SpanTable) -> dict[TrackId, OpenRanges]:

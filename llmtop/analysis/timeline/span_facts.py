@@ -37,7 +37,7 @@ class SpanFacts:
         queue_ns: From the end of that call to its begin, where that is positive (queue time, as nsys has it).
         partner: The code of the launch, or of the first work that was launched; None where there is none.
         partners: How many works a call launched.
-        ranges: NVTX ranges around it, or of work around its launch, the outermost first.
+        ranges: Ranges that it lies in, or of work that its launch lies in (`claims`), the outermost first.
         told: What else is recorded of it, in sentences: what it sends to other ranks and how fast, category, payload.
     """
 
@@ -148,15 +148,28 @@ def _shape(timeline: TraceTimeline, spans: SpanTable, row: int) -> tuple[Dims | 
 
 
 def _ranges_around(timeline: TraceTimeline, code: int) -> tuple[str, ...]:
-    """NVTX ranges of its thread that are open at its begin."""
+    """The ranges that it lies in (`claims`), the outermost first; until that is known those of its own thread."""
     ranges = timeline.tables.get(SpanKind.NVTX)
     own, own_row = timeline.span(code)
-    track = own.tracks[own.track_id[own_row]]
-    if ranges is None or track not in ranges.tracks:
+    if ranges is None:
         return ()
+    track, at = own.tracks[own.track_id[own_row]], timeline.times(code)[0]
+    if timeline.claims is not None:
+        marked = timeline.claims.marked
+        claim, _ = timeline.claims.of(track, _gpu_of(timeline, code), at)
+        rows = [row for thread in claim if thread in marked for row in marked[thread].at(at)]
+    else:
+        rows = _open_at(ranges, ranges.tracks.index(track), at) if track in ranges.tracks else []
     is_itself = own is ranges
-    open_rows = _open_at(ranges, ranges.tracks.index(track), timeline.times(code)[0])
-    return tuple(ranges.names[ranges.name_id[row]] for row in open_rows if not (is_itself and row >= own_row))
+    return tuple(ranges.names[ranges.name_id[row]] for row in rows if not (is_itself and row >= own_row))
+
+
+def _gpu_of(timeline: TraceTimeline, code: int) -> TrackId | None:
+    """The GPU that a call gave work to; None of what gave none."""
+    for work in partners_of(timeline, code):
+        spans, row = timeline.span(work)
+        return ids.gpu_of(spans.tracks[spans.track_id[row]])
+    return None
 
 
 def _open_at(spans: SpanTable, track: int, t_ns: int) -> list[int]:

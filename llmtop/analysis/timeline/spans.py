@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from llmtop.analysis.timeline.claims import Claims, claims_of
 from llmtop.analysis.timeline.gaps import Gaps
 from llmtop.analysis.timeline.levels import SampleLine, SpanLine
 from llmtop.analysis.timeline.rows import TimelineRow, in_usual_order, rows_by_track, timeline_rows
@@ -55,6 +56,7 @@ class TraceTimeline:
         first_ns, last_ns: From the first span of all to the end of the last one: OS calls may lie outside the capture.
         has_more: Whether the file has spans that nothing is concluded from, shown or not (`Trace.more_spans`).
         gaps: Why GPUs had nothing to do; None until `explain_gaps` was called.
+        claims: Whose ranges calls lie in; None until then.
     """
 
     def __init__(self, trace: Trace, *, with_more: bool = False) -> None:
@@ -77,9 +79,11 @@ class TraceTimeline:
         self._lines: dict[str, tuple[SpanLine, ...]] = {}
         self._graphs: dict[str, SampleLine] = {}
         self.gaps: Gaps | None = None
+        self.claims: Claims | None = None
 
     def explain_gaps(self) -> None:
-        """Find out why GPUs had nothing to do; of a long capture this takes longer than all else."""
+        """Find out why GPUs had nothing to do, and who works for whom; of a long capture this takes the longest."""
+        self.claims = claims_of(self.trace)
         self.gaps = Gaps(self.trace)
 
     # -- lines -------------------------------------------------------------------------------------------------
