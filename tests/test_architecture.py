@@ -122,6 +122,9 @@ def test_subjects_of_analysis_know_few_others() -> None:
     assert len(found) <= MOST_ARROWS, "\n".join(" -> ".join(arrow) for arrow in found)
 
 
+KINDS = {*VIEWS, *(live.kind for live in LIVE_VIEWS)}
+
+
 def names_imported_by(path: Path) -> set[str]:
     """All that a module imports by name, for types too."""
     imports = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom))
@@ -130,10 +133,21 @@ def names_imported_by(path: Path) -> set[str]:
 
 def test_the_screens_of_views_know_none_of_them_by_name() -> None:
     """They are made of the registries, and asked by the messages of `tui/panes/view.py`."""
-    views = {one.__name__ for one in (*VIEWS, *(live.kind for live in LIVE_VIEWS))}
+    views = {one.__name__ for one in KINDS}
     assert "StacksPane" in names_imported_by(ROOT / "tests/tui/test_stall_flame.py") & views
     for name in ("live_screen.py", "live_panes.py", "live_layout.py", "explore_screen.py"):
         assert names_imported_by(ROOT / "tui/screens" / name) & views == set(), name
+
+
+def test_no_view_knows_another() -> None:
+    """A view is one file: taking it away, or adding one, changes no other."""
+    modules = {
+        one.__module__: names_imported_by(ROOT / f"{one.__module__.removeprefix('llmtop.').replace('.', '/')}.py")
+        for one in KINDS
+    }
+    assert len(modules) == len(KINDS)
+    classes = {one.__name__ for one in KINDS}
+    assert {module: names & classes for module, names in modules.items() if names & classes} == {}
 
 
 def test_no_source_says_where_it_was_made() -> None:

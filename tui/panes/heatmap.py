@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -19,32 +17,9 @@ if TYPE_CHECKING:
     from textual.strip import Strip
 
     from llmtop.model import Trace
+    from llmtop.tui.panes.view import HeatSource
     from llmtop.tui.render.axis import Axis
     from llmtop.tui.render.look import Look
-
-
-def _no_choice(_: Trace) -> tuple[str, ...]:
-    return ()
-
-
-@dataclass(frozen=True, slots=True)
-class HeatSource:
-    """Where a heatmap comes from.
-
-    Attributes:
-        title: What stands in the border.
-        make: (trace, what of the choices, window in ns, columns, the last heatmap) to a heatmap, or why there is none.
-        choices: What it can be of one by one; None stands for all together.
-    """
-
-    title: str
-    make: Callable[[Trace, str | None, int, int, Heatmap | None], Heatmap | Unknown]
-    choices: Callable[[Trace], Sequence[str]] = _no_choice
-
-    @property
-    def has_choices(self) -> bool:
-        """Whether there is more than one thing to show."""
-        return self.choices is not _no_choice
 
 
 class HeatmapPane(TimeAxisPane[Heatmap]):

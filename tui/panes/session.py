@@ -11,7 +11,7 @@ from llmtop.analysis.pages.report import kernel_time
 from llmtop.analysis.timeline.capture import capture_length
 from llmtop.model import Fact, Issue, Severity, Trace, Unknown
 from llmtop.tui.panes.lines import LinesPane
-from llmtop.tui.render.lines import columns, line, pad, prose
+from llmtop.tui.render.lines import fact_lines, line, prose
 
 if TYPE_CHECKING:
     from textual.strip import Strip
@@ -79,14 +79,6 @@ def session_lines(view: SessionView, width: int, look: Look) -> list[Strip]:
             strips += prose(f"{what}: {reason}", width, look)
         strips += prose(typed(group), width, look, "accent")
     return strips
-
-
-def fact_lines(key: str, value: Fact, key_width: int, width: int, look: Look) -> list[Strip]:
-    """The key, and the value wrapped beside it."""
-    role = "dim" if isinstance(value, Unknown) else "text"
-    rows = [strip.text.rstrip() for strip in prose(str(value), max(8, width - key_width - 2), look)] or [""]
-    pairs = [(key if i == 0 else "", [(row, role)]) for i, row in enumerate(rows)]
-    return columns([(pad(name, key_width, look), parts) for name, parts in pairs], width, look)
 
 
 def _issue_text(issue: Issue) -> str:

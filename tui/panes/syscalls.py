@@ -11,8 +11,7 @@ from llmtop.analysis.server.heatmaps import syscall_heatmap
 from llmtop.analysis.threads.syscalls import SyscallsView, syscalls_table, syscalls_view
 from llmtop.model import Unknown
 from llmtop.tui.panes.base import CALM_NS, Pane
-from llmtop.tui.panes.heatmap import HeatSource
-from llmtop.tui.panes.view import Place
+from llmtop.tui.panes.view import HeatSource, Place
 from llmtop.tui.render.syscalls import draw_syscalls
 
 if TYPE_CHECKING:

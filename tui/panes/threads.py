@@ -13,8 +13,7 @@ from llmtop.analysis.threads.shares import ThreadsView, threads_view, why_no_thr
 from llmtop.analysis.threads.table import Key, threads_of, threads_table
 from llmtop.model import TrackKind, Unknown
 from llmtop.tui.panes.base import SLOW_NS, Pane, in_roles, look_of
-from llmtop.tui.panes.heatmap import HeatSource
-from llmtop.tui.panes.view import Place, with_a_server
+from llmtop.tui.panes.view import HeatSource, Place, with_a_server
 from llmtop.tui.render.threads import draw_threads, heading
 from llmtop.tui.screens.thread import ThreadScreen
 

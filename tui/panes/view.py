@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeAlias, TypeVar
 
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from textual.screen import Screen
     from textual.widget import Widget
 
-    from llmtop.analysis.views import TableView
+    from llmtop.analysis.views import Heatmap, TableView
     from llmtop.model import Stretch, Target, Trace, TrackId, What
     from llmtop.servers.launch import Launched
-    from llmtop.tui.panes.heatmap import HeatSource
     from llmtop.tui.render.look import Look
 
 V = TypeVar("V")
@@ -131,6 +130,30 @@ class StretchWanted(Message):
     def __init__(self, stretch: Stretch) -> None:
         super().__init__()
         self.stretch = stretch
+
+
+def _no_choice(_: Trace) -> tuple[str, ...]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class HeatSource:
+    """Where a heatmap comes from.
+
+    Attributes:
+        title: What stands in the border.
+        make: (trace, what of the choices, window in ns, columns, the last heatmap) to a heatmap, or why there is none.
+        choices: What it can be of one by one; None stands for all together.
+    """
+
+    title: str
+    make: Callable[[Trace, str | None, int, int, Heatmap | None], Heatmap | Unknown]
+    choices: Callable[[Trace], Sequence[str]] = _no_choice
+
+    @property
+    def has_choices(self) -> bool:
+        """Whether there is more than one thing to show."""
+        return self.choices is not _no_choice
 
 
 Suits: TypeAlias = "Callable[[Context], bool]"

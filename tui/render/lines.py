@@ -12,7 +12,7 @@ from rich.cells import cell_len, split_graphemes
 from rich.segment import Segment
 from textual.strip import Strip
 
-from llmtop.model import Unknown
+from llmtop.model import Fact, Unknown
 from llmtop.tui.render.look import Look
 
 Part: TypeAlias = tuple[str, str]
@@ -267,3 +267,11 @@ def explain(why: Unknown, width: int, height: int, look: Look) -> list[Strip]:
     for row, role in rows:
         strips.append(line([(" " * max(0, (width - width_of(row)) // 2), "text"), (row, role)], width, look))
     return fill(strips, width, height, look)
+
+
+def fact_lines(key: str, value: Fact, key_width: int, width: int, look: Look) -> list[Strip]:
+    """The key, and the value wrapped beside it."""
+    role = "dim" if isinstance(value, Unknown) else "text"
+    rows = [strip.text.rstrip() for strip in prose(str(value), max(8, width - key_width - 2), look)] or [""]
+    pairs = [(key if i == 0 else "", [(row, role)]) for i, row in enumerate(rows)]
+    return columns([(pad(name, key_width, look), parts) for name, parts in pairs], width, look)

@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 
 from llmtop.analysis.timeline.causes import MEANINGS, TITLES
 from llmtop.tui.panes.lines import MeaningsPane
-from llmtop.tui.panes.session import fact_lines
+from llmtop.tui.render.lines import fact_lines
 from llmtop.tui.screens.base import Dialog
 
 if TYPE_CHECKING:
