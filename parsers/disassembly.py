@@ -56,20 +56,18 @@ def disassembled(cubin: Iterable[bytes], functions: Sequence[tuple[int, str]]) -
         cubin: Its bytes, in parts.
         functions: The symbol of each that is wanted, and its name.
     """
-    why = Unknown("this machine has no disassembler", REMEDY)
     tools = list(disassemblers())
     if not tools:
-        return why
+        return Unknown("this machine has no disassembler", REMEDY)
     with tempfile.TemporaryDirectory(prefix="llmtop-") as folder:
         copy = Path(folder, "kernel.cubin")
         with copy.open("wb") as file:
             file.writelines(cubin)
-        for tool in tools:
-            found = _run(tool, copy, functions)
-            if not isinstance(found, Unknown):
-                return found
-            why = found
-    return why
+        first = _run(tools[0], copy, functions)
+        others = (_run(tool, copy, functions) for tool in tools[1:])
+        if not isinstance(first, Unknown):
+            return first
+        return next((one for one in others if not isinstance(one, Unknown)), first)
 
 
 def _run(tool: Path, cubin: Path, functions: Sequence[tuple[int, str]]) -> Texts | Unknown:

@@ -250,3 +250,13 @@ async def test_stalls_go_down_to_the_code() -> None:
         await settle(pilot)
         assert "share of each kernel's waiting" in app.screen_text()
         assert app.issues == []
+
+
+def test_indentation_that_all_lines_have_is_left_out(tmp_path: Path) -> None:
+    report = tmp_path / "report.ncu-rep"
+    report.write_bytes(content(LADDER).replace(b"\x12/srv/llm/ladder.cu\x12", b"\x12/srv/llm/xadder.cu\x12"))
+    (tmp_path / "ladder.cu").write_text("    {\n\n      the loop\n  }\n" + 12 * "\n")
+    source = kernel_source(with_sources(load(report), (tmp_path,)), 0)
+    assert not isinstance(source, Unknown)
+    sides = CodeSides(source, "/srv/llm/ladder.cu", {})
+    assert [sides.row_text(CodeSide.SOURCE, row) for row in range(4)] == ["{", "", "the loop", "}"]

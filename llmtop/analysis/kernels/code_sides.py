@@ -53,6 +53,15 @@ class CodeSides:
             return sorted(told)
         return range(1, max(len(self.text.lines), *told, 1) + 1)
 
+    @cached_property
+    def _indent(self) -> int:
+        """Blanks before all lines that instructions are of: they tell nothing, and take room."""
+        if isinstance(self.text, Unknown):
+            return 0
+        known = (line for file, line in self.source.line_places if file == self.file and line <= len(self.text.lines))
+        texts = (text for line in known if (text := self.text.lines[line - 1]).strip())
+        return min((len(text) - len(text.lstrip(" ")) for text in texts), default=0)
+
     def count(self, side: CodeSide) -> int:
         """How many rows there are."""
         if side is CodeSide.SOURCE:
@@ -74,13 +83,16 @@ class CodeSides:
         return str(self.numbers[row] if side is CodeSide.SOURCE else row + 1)
 
     def row_text(self, side: CodeSide, row: int) -> str:
-        """The text of a row; empty where it is not known."""
+        """The text of a row, without the indentation that all lines have; empty where it is not known."""
         if side is CodeSide.SASS:
             return "" if isinstance(self.assembly, Unknown) else self.assembly.get(self.source.code.addresses[row], "")
         if side is CodeSide.PTX:
             return "" if isinstance(self.source.code.ptx, Unknown) else self.source.code.ptx[row]
         number = self.numbers[row]
-        return "" if isinstance(self.text, Unknown) or number > len(self.text.lines) else self.text.lines[number - 1]
+        if isinstance(self.text, Unknown) or number > len(self.text.lines):
+            return ""
+        text = self.text.lines[number - 1]
+        return text[min(self._indent, len(text) - len(text.lstrip(" "))) :]
 
     def spent(self, side: CodeSide, row: int) -> Spent | None:
         """What was seen of a row; None where no instruction is of it."""
