@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.analysis.diff.beside import api_changes, findings_change, setup_changes
+from llmtop import ids
+from llmtop.analysis.diff.beside import api_changes, findings_change, idle_changes, memory_changes, setup_changes
 from llmtop.analysis.diff.comparable import caveats
 from llmtop.analysis.diff.headline import Headline, Unit, headline, what_is_left
 from llmtop.analysis.diff.kernels import kernel_changes
@@ -24,7 +25,7 @@ from tests.kernel_traces import COMPUTE, DRAM, MEMORY, OCCUPANCY, Launch, report
 from tests.nsys_capture import Capture
 from tests.random_reports import random_capture, random_report
 from tests.timeline_traces import COMPUTE as COMPUTE_STREAM
-from tests.timeline_traces import GEMM, NORM, THREAD, Made, trace_of
+from tests.timeline_traces import GEMM, GPU, NORM, THREAD, Made, trace_of
 
 ADD, MUL = (
     f"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_{one}<float>>(int)"
@@ -356,3 +357,26 @@ def test_all_that_is_said_of_random_reports_can_be_said(tmp_path: Path) -> None:
             titles = [section.title for section in diff_sections(*one)]
             assert titles[0].startswith(("What the difference", "Kernels"))
             assert len(set(titles)) == len(titles)
+
+
+def held(size: float) -> Trace:
+    kernels = [Made(COMPUTE_STREAM, GEMM, 10, 20, 1)]
+    calls = [Made(THREAD, "cudaMalloc", 0, 2, 7), Made(THREAD, "cudaFree", 90, 92, 8)]
+    calls += [Made(THREAD, "cudaStreamSynchronize", 30, 80)] if size > 1000 else []
+    memory = [Made(ids.gpu_process(GPU, 100), "device memory", 1, 91, 7, bytes=size)]
+    launches = [Made(THREAD, "cudaLaunchKernel", 5, 6, 1)]
+    return trace_of({"kernel": kernels, "call": calls, "launch": launches, "allocation": memory}, end=100)
+
+
+def test_memory_idle_time_and_calls_of_captures_without_steps() -> None:
+    both = sides(held(512), held(2048))
+    (peak,) = memory_changes(*both)
+    assert (peak.before, peak.after, peak.unit) == (512, 2048, "bytes")
+    idle = {one.title: (one.before, one.after) for one in idle_changes(*both)}
+    assert math.fsum(before for before, _ in idle.values()) == pytest.approx(0.9)
+    calls = api_changes(*both)
+    assert not isinstance(calls, Unknown)
+    assert [one.name for one in calls if one.is_notable] == ["cudaStreamSynchronize"]
+    assert (calls[0].before, calls[0].after, calls[0].after_ns) == (0, 1, 50_000)
+    sections = {section.title.partition(" ")[0]: section for section in diff_sections(*both)}
+    assert "512 B → 2.00 KiB (×4)" in sections["Memory"].said[0]

@@ -98,7 +98,7 @@ def _parts(before: Side, after: Side) -> DiffSection | None:
     columns = (_CHANGE, Column("name", "what"))
     left = what_is_left(before, after) if found.parts else ""
     said = [said for said in (left, noise_said(before, after), *silent_kernels(before, after)) if said]
-    said += [f"beside that, of calls that only one capture has: {signed(ns)} {title}" for ns, title in more]
+    said += [f"not counted above: {signed(ns)} {title}" for ns, title in more]
     return DiffSection(f"What the difference is made of ({found.what})", tuple(said), _table(columns, rows))
 
 
