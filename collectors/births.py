@@ -33,21 +33,28 @@ class Births:
         self._listed: set[int] = set()
         self._newest: int | None = None
         self._looks = 0
+        self.begun: range | None = None
+        """Numbers that were given out between the last two looks, to processes and threads; None where they are not
+        known, or many."""
 
     def look(self, *, at_all: bool) -> Collection[int]:
         """Numbers of processes that were not there before, or of all; some may have ended, or be numbers of threads."""
-        before, self._newest = self._newest, self._last_number()
+        self.begun = self._numbers_since()
         self._looks = 0 if at_all else (self._looks + 1) % LIST_EVERY
-        if self._looks and before is not None and self._newest is not None:
-            fresh = range(before + 1, self._newest + 1)
-            if before <= self._newest and len(fresh) <= MOST_ASKED:
-                return fresh
+        if self._looks and self.begun is not None:
+            return self.begun
         known, self._listed = self._listed, set(procfs.pids(self._proc))
         return self._listed if at_all else self._listed - known
 
     def leaders(self, pids: Iterable[int]) -> list[int]:
         """Those of some numbers that are processes, and no threads of one."""
         return [pid for pid in pids if procfs.thread_group(pid, self._proc) == pid]
+
+    def _numbers_since(self) -> range | None:
+        before, self._newest = self._newest, self._last_number()
+        if before is None or self._newest is None or not 0 <= self._newest - before <= MOST_ASKED:
+            return None
+        return range(before + 1, self._newest + 1)
 
     def _last_number(self) -> int | None:
         """The one that was given out last, to a process or a thread (proc_loadavg(5)); None where it tells nothing."""

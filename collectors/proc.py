@@ -149,7 +149,7 @@ class ProcCollector:
         self._ends.mark(ended, news)
         self._ends.follow(news, reads_log=self._is_time_to_renew)
         self._ends.tell_brief(news, start)
-        self._threads.read(self._processes.values(), news)
+        self._threads.read(self._processes.values(), news, self._births.begun)
         self._quotas.read(self._processes, news)
         read_host(news, self._clock())
         self._say_what_is_missing(news)
@@ -257,7 +257,7 @@ class ProcCollector:
         if stat is None or stat.start_ticks != process.start_ticks or _has_ended(stat):
             self._end(process, news)
             return False
-        process.alive_ns = now
+        process.alive_ns, process.thread_count = now, stat.threads
         self._show(process, news)
         self._announce(process, now, news)
         for metric, value in (

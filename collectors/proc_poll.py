@@ -21,6 +21,7 @@ class KnownProcess:
             compiler that the engine starts has the engine's command line.
         is_announced: It was said that it came.
         alive_ns: When it was last seen alive.
+        thread_count: How many threads it had then.
         shown: Its track as it was last sent.
     """
 
@@ -33,6 +34,7 @@ class KnownProcess:
     is_part: bool = False
     is_announced: bool = False
     alive_ns: int = 0
+    thread_count: int = 0
     threads: dict[int, Thread] = field(default_factory=dict)
     shown: Track | None = None
 

@@ -39,10 +39,15 @@ class ThreadReader:
         """Close what is kept open."""
         self._files.close()
 
-    def read(self, processes: Collection[KnownProcess], news: ProcPoll) -> None:
+    def read(self, processes: Collection[KnownProcess], news: ProcPoll, begun: range | None = None) -> None:
         """Read all threads; of very many those that were busy when last read, and a part of the others by turns.
 
         Their clocks go on by themselves: what is read later is as exact, over a longer time.
+
+        Args:
+            processes: Whose threads.
+            news: Takes what is found.
+            begun: As `Births.begun`.
         """
         least, turns, now = 0, 1, self._clock()
         threads = [thread for process in processes for thread in process.threads.values()]
@@ -57,15 +62,17 @@ class ThreadReader:
             return not one.rests(now) and (one.activity_ns >= least or one.tid % turns == self._turn)
 
         for process in processes:
-            self._read_threads_of(process, news, is_due)
+            self._read_threads_of(process, news, is_due, begun)
 
-    def _read_threads_of(self, process: KnownProcess, news: ProcPoll, is_due: Callable[[Thread], bool]) -> None:
+    def _read_threads_of(
+        self, process: KnownProcess, news: ProcPoll, is_due: Callable[[Thread], bool], begun: range | None
+    ) -> None:
         """Read the threads that are due, and all that are new."""
-        tids = procfs.threads(process.pid)
         task = procfs.open_folder(f"/proc/{process.pid}/task")
         if task is None:
             return  # it has just ended: the next poll says so
         try:
+            tids = tuple(process.threads) if _are_known(process, task, begun) else procfs.threads(process.pid)
             for tid in tids:
                 thread = process.threads.get(tid)
                 if thread is None:
@@ -93,3 +100,13 @@ class ThreadReader:
             news.tracks[track.id] = track
         news.readings += thread.readings(now)
         return True
+
+
+def _are_known(process: KnownProcess, task: int, begun: range | None) -> bool:
+    """Whether its threads are those that are known: as many, and none of those that have begun anywhere is its own.
+
+    A list of them would cost more than to read those that run.
+    """
+    if begun is None or len(process.threads) != process.thread_count:
+        return False
+    return not any(procfs.is_in(str(tid), task) for tid in begun)

@@ -207,6 +207,15 @@ def open_folder(path: str) -> int | None:
         return None
 
 
+def is_in(name: str, folder: int) -> bool:
+    """Whether there is an entry of this name below a folder, by its descriptor."""
+    try:
+        os.stat(name, dir_fd=folder)
+    except OSError:
+        return False
+    return True
+
+
 def open_files(pid: int, proc: Path = PROC) -> list[str] | None:
     """What the file descriptors point to ("socket:[4242]", "/dev/nvidia0"); None when not ours to read."""
     folder = f"{proc}/{pid}/fd"

@@ -218,6 +218,51 @@ def test_threads_that_end_are_gone() -> None:
         eventually(lambda: watch.poll() and len(watch.recorder.freeze().tracks_of(TrackKind.THREAD)) == 1, "one thread")
 
 
+def test_a_thread_that_takes_the_place_of_another_is_found_with_the_next_poll() -> None:
+    code = (
+        "import sys, threading\ndef begin():\n    t = threading.Thread(target=sys.stdin.readline)\n    t.start()\n"
+        "    return t\nt = begin()\nprint('ready', flush=True)\nt.join()\n"
+        "t = begin()\nprint('again', flush=True)\nt.join()\n"
+    )
+    with python(code) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        collector = ProcCollector(target(program.pid))
+        before = {id for id, track in collector.poll().tracks.items() if track.kind is TrackKind.THREAD}
+        collector.poll()
+        program.stdin.write("\n")
+        program.stdin.flush()
+        assert program.stdout.readline() == "again\n"
+        after = collector.poll()
+        found = {id for id, track in after.tracks.items() if track.kind is TrackKind.THREAD} - before
+        assert (len(before), len(found), len(set(after.gone) & before)) == (2, 1, 1)
+        program.stdin.write("\n")
+        program.stdin.flush()
+
+
+def test_threads_are_listed_only_where_some_have_begun_or_ended(
+    busy: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = ProcCollector(target(busy.pid))
+    collector.poll()
+    listed: list[int] = []
+
+    def noted(pid: int) -> list[int]:
+        listed.append(pid)
+        return []
+
+    monkeypatch.setattr(procfs, "threads", noted)
+    monkeypatch.setattr(collector._births, "look", lambda at_all: ())
+    collector._births.begun = range(0)
+    trace = collector.poll()
+    assert not listed
+    assert not trace.gone
+    assert {reading.track for reading in trace.readings if reading.metric is v.THREAD_ON_CPU}
+    collector._births.begun = None
+    collector.poll()
+    assert listed == [busy.pid]
+
+
 def test_the_servers_exit_is_an_error_and_polling_goes_on() -> None:
     with threads("sleeper") as program:
         collector = ProcCollector(target(program.pid))
