@@ -290,6 +290,20 @@ def test_what_counters_say_of_a_kernel_that_changed() -> None:
     assert "stall long_scoreboard 9.00 cycles → 2.00 cycles (×0.22)" in said
 
 
+def test_counters_of_several_launches_tell_their_noise() -> None:
+    def launches(*percents: float) -> Trace:
+        return report(*(Launch("k", 9e4, {OCCUPANCY: one}) for one in percents))
+
+    def said(mine: Trace, theirs: Trace) -> str:
+        both = sides(mine, theirs)
+        return facts_said(why(*both, kernel_changes(*both)[0]))
+
+    assert said(launches(40, 41, 42, 41), launches(49, 50, 51, 50)) == "occupancy 41 % → 50 %"
+    assert said(launches(20, 60, 40, 44), launches(30, 70, 50, 50)) == "", "they spread by more than they differ"
+    assert said(launches(41), launches(50)) == "occupancy 41 % → 50 %"
+    assert said(launches(41), launches(20, 80, 50, 50)) == "", "one launch is taken to spread as the others do"
+
+
 def test_findings_that_came_and_went() -> None:
     counters = {COMPUTE: 20.0, MEMORY: 90.0, DRAM: 90.0}
     busy, idle = report(Launch("k", 9e4, counters)), report(Launch("k", 9e4, {COMPUTE: 20.0, MEMORY: 20.0, DRAM: 20.0}))

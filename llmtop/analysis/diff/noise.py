@@ -51,7 +51,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class TimeSample:
-    """How several times of one thing spread, in ns; `variance` is that of a sample, 0 of a single value."""
+    """How several times (in ns) or values of a counter spread; `variance` is that of a sample, 0 of a single one."""
 
     count: int
     mean: float

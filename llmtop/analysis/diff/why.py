@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.diff.comparable import SM_CLOCK
+from llmtop.analysis.diff.noise import FEWEST, TimeSample, noise_of
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.counters import first, number, total
 from llmtop.analysis.kernels.table import dimensions
@@ -27,6 +29,8 @@ POINTS = 3.0
 COUNT = "count"
 """The unit of numbers of instructions, which run to billions."""
 _CYCLES = "cycles"
+_ASKED = 5
+"""Launches of a kernel whose counters are asked for how they spread: each has to be decoded."""
 _STALLED = 0.05
 """Of the waiting: the share by which a reason has to move."""
 
@@ -62,28 +66,59 @@ class FactChange:
 
 
 def why(before: Side, after: Side, change: KernelChange) -> tuple[FactChange, ...]:
-    """What differs in a kernel, what limits it first. Decodes one launch of each report."""
+    """What differs in a kernel, what limits it first.
+
+    Decodes the launch of each report that stands for the others, and where it has several a few more: their spread is
+    the noise, and their means are compared.
+    """
     if change.before is None or change.after is None or change.before.has_failed or change.after.has_failed:
         return ()
-    both = _told(before, after, change.before, change.after)
-    return tuple(one for one in both if one.is_notable)
+    told = _told(before, change.before.launch, after, change.after.launch)
+    spread = _spread(before, change.before), _spread(after, change.after)
+    held = (_held(one, spread[0].get(one.what), spread[1].get(one.what)) for one in told)
+    return tuple(one for one in held if one is not None)
 
 
-def _told(before: Side, after: Side, mine: CallTimes, theirs: CallTimes) -> Iterator[FactChange]:
-    facts = before.kernels.facts(mine.launch), after.kernels.facts(theirs.launch)
-    metrics = before.kernels.metrics(mine.launch), after.kernels.metrics(theirs.launch)
+def _spread(side: Side, calls: CallTimes) -> Mapping[str, TimeSample]:
+    """What counters of several launches are, by what they tell; nothing of fewer than have a spread."""
+    launches = calls.row.launches
+    if len(launches) < FEWEST or side.kernels.table.details is None:
+        return {}
+    step = max(1, len(launches) // _ASKED)
+    values: dict[str, list[float]] = defaultdict(list)
+    for launch in launches[::step][:_ASKED]:
+        for one in _told(side, launch, side, launch):
+            if not isinstance(one.after, str):
+                values[one.what].append(float(one.after))
+    return {what: TimeSample.of(own) for what, own in values.items() if len(own) >= FEWEST}
+
+
+def _held(one: FactChange, mine: TimeSample | None, theirs: TimeSample | None) -> FactChange | None:
+    """A fact that differs by more than its noise, of means where there are several; None where it does not."""
+    if isinstance(one.before, str) or isinstance(one.after, str) or (mine is None and theirs is None):
+        return one if one.is_notable else None
+    mine, theirs = mine or TimeSample(1, float(one.before), 0.0), theirs or TimeSample(1, float(one.after), 0.0)
+    means = replace(one, before=_whole(mine.mean, one.unit), after=_whole(theirs.mean, one.unit))
+    is_beyond = abs(theirs.mean - mine.mean) > noise_of(mine, theirs).random_ns
+    return means if means.is_notable and is_beyond else None
+
+
+def _whole(value: float, unit: str) -> float:
+    return int(value) if unit == "1" and value.is_integer() else value
+
+
+def _told(before: Side, launch: int, after: Side, other: int) -> Iterator[FactChange]:
+    """All that two launches tell, whether it differs or not."""
+    facts = before.kernels.facts(launch), after.kernels.facts(other)
+    metrics = before.kernels.metrics(launch), after.kernels.metrics(other)
     yield FactChange("bound", str(facts[0].bound_name), str(facts[1].bound_name))
-    yield from _sizes(before, after, mine, theirs)
+    for what in ("grid", "block"):
+        sizes = getattr(before.kernels, what)(launch), getattr(after.kernels, what)(other)
+        yield FactChange(what, *map(dimensions, sizes))
     yield from _of_facts(*facts)
     yield from _of_counters(*metrics)
     if not isinstance(facts[0].stalls, Unknown) and not isinstance(facts[1].stalls, Unknown):
         yield from _stalls(facts[0].stalls, facts[1].stalls)
-
-
-def _sizes(before: Side, after: Side, mine: CallTimes, theirs: CallTimes) -> Iterator[FactChange]:
-    for what in ("grid", "block"):
-        sizes = getattr(before.kernels, what)(mine.launch), getattr(after.kernels, what)(theirs.launch)
-        yield FactChange(what, *map(dimensions, sizes))
 
 
 _FACTS = (
