@@ -328,6 +328,12 @@ API_CALLS: Final = (SpanKind.LAUNCH, SpanKind.CALL)
 """Calls of CUDA that conclusions are drawn from."""
 
 
+NOTED_FAULTS: Final = "page faults"
+NOTED_ADDRESS: Final = "address"
+NOTED_INSTRUCTION: Final = "CPU instruction"
+"""Keys of `SpanTable.notes` of page faults and of migrations of unified memory: how many, of which page, and where."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanTable:
     """Spans of one kind in columns, sorted by start; row i of every column is span i.

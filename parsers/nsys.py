@@ -18,7 +18,7 @@ from llmtop import whats
 from llmtop.columns import first_rows, lengths, replaced
 from llmtop.errors import FileError
 from llmtop.facts import OriginFact
-from llmtop.lazy import LazyMapping, LazySequence
+from llmtop.lazy import LazyDictionary, LazyMapping, LazySequence
 from llmtop.model import (
     GPU_WORK,
     Fact,
@@ -50,7 +50,7 @@ from llmtop.parsers.nsys_export import (
 )
 from llmtop.parsers.nsys_graphs import captured, has_nodes
 from llmtop.parsers.nsys_host import api_calls, has_samples, late_kinds, missing_of_host, more_kinds
-from llmtop.parsers.nsys_more import more_of_gpus
+from llmtop.parsers.nsys_more import migration_notes, more_of_gpus
 from llmtop.parsers.nsys_nvtx import nvtx
 from llmtop.parsers.nsys_payloads import EVENTS as NVTX_EVENTS
 from llmtop.parsers.nsys_series import series
@@ -290,10 +290,10 @@ def _early_spans(capture: Capture) -> Iterator[tuple[str, SpanTable]]:
         if capture.export.has(table, "start", "end"):
             rows = read_rows(capture.export, table, partial(_gpu_work, key_of=key_of, amount=amount))
             count_damaged(capture.issues, kind, rows)
-            yield (
-                kind,
-                span_table(kind, rows, name_of, capture.devices.stream_track, bytes_at=5 if amount else None),
-            )
+            made = span_table(kind, rows, name_of, capture.devices.stream_track, bytes_at=5 if amount else None)
+            if any(name.startswith("migration") for name in made.names):
+                made = replace(made, notes=LazyDictionary(partial(migration_notes, capture, made)))
+            yield kind, made
     yield from nvtx(capture)
 
 

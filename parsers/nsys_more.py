@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from llmtop.model import Issue, Severity, SpanKind, SpanTable, TrackId
+from llmtop.lazy import LazyDictionary
+from llmtop.model import (
+    NOTED_ADDRESS,
+    NOTED_FAULTS,
+    NOTED_INSTRUCTION,
+    Issue,
+    Severity,
+    SpanKind,
+    SpanTable,
+    TrackId,
+    Value,
+)
 from llmtop.parsers.allocations import ODD_RELEASES, SUFFIXES, Ends, MemoryEvent, allocations, columns_of
 from llmtop.parsers.nsys_export import (
+    DAMAGE,
     Capture,
     Columns,
     Export,
@@ -16,14 +29,17 @@ from llmtop.parsers.nsys_export import (
     Rows,
     count_damaged,
     joined,
+    lost,
     read_rows,
     span_table,
     unless_of_tracing,
 )
+from llmtop.parsers.nsys_payloads import placed
 
 _SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 _WAITS = {1: "wait for an event", 2: "stream waits for an event", 3: "wait for a stream", 4: "wait for a context"}
 """ENUM_CUPTI_SYNC_TYPE: all but the second are waits of the host."""
+_COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
 _CPU_FAULTS, _GPU_FAULTS = "CUDA_UM_CPU_PAGE_FAULT_EVENTS", "CUDA_UM_GPU_PAGE_FAULT_EVENTS"
 _ACCESSES = {1: "read", 2: "write", 3: "atomic", 4: "prefetch"}
 """ENUM_CUDA_UNIF_MEM_ACCESS_TYPE."""
@@ -77,7 +93,41 @@ def _faults(capture: Capture) -> SpanTable:
     tables = [table for table in (_GPU_FAULTS, _CPU_FAULTS) if capture.export.has(table, "start", "globalPid")]
     rows = joined([read_rows(capture.export, table, partial(_fault, is_gpu=table == _GPU_FAULTS)) for table in tables])
     count_damaged(capture.issues, SpanKind.PAGE_FAULT, rows)
-    return span_table(SpanKind.PAGE_FAULT, rows, _fault_name, partial(_fault_track, capture))
+    table = span_table(SpanKind.PAGE_FAULT, rows, _fault_name, partial(_fault_track, capture))
+    return replace(table, notes=LazyDictionary(partial(_fault_notes, capture, rows)))
+
+
+def _fault_notes(capture: Capture, rows: Rows) -> Mapping[int, Mapping[str, Value]]:
+    """Of each event the address, how many faults it stands for, and of a CPU's the instruction."""
+    addresses, numbers, instructions = rows.columns[5:]
+    texts = capture.export.strings({key for key in instructions if key >= 0})
+    notes = {}
+    for row, (address, number, key) in enumerate(zip(addresses, numbers, instructions, strict=True)):
+        told: dict[str, Value] = {NOTED_FAULTS: max(1, number)}
+        told |= {NOTED_ADDRESS: f"{address:#x}"} if address >= 0 else {}
+        notes[row] = told | ({NOTED_INSTRUCTION: texts[key]} if key in texts else {})
+    return notes
+
+
+def migration_notes(capture: Capture, copies: SpanTable) -> Mapping[int, Mapping[str, Value]]:
+    """Of the copies that the driver makes of unified memory the address."""
+    try:
+        return dict(placed(copies, _migrations(capture)))
+    except DAMAGE as error:
+        capture.issues.append(lost("addresses of migrations", error))
+        return {}
+
+
+def _migrations(capture: Capture) -> Iterator[tuple[int, int, TrackId, Mapping[str, Value]]]:
+    if not capture.export.has(_COPIES, "copyKind", "virtualAddress", "deviceId", "streamId", "globalPid"):
+        return
+    columns = 'start, "end", virtualAddress, deviceId, streamId, globalPid'
+    query = f"SELECT {columns} FROM {_COPIES} WHERE copyKind IN (11, 12) AND virtualAddress IS NOT NULL"
+    for row in capture.export.execute(query):
+        if all(isinstance(value, int) for value in row):
+            start, end, address, device, stream, process = row
+            key = (stream & 0xFFFFFFFF) | (device & 255) << 32 | ((process >> 24) & 0xFFFFFF) << 40
+            yield start, end, capture.devices.stream_track(key), {NOTED_ADDRESS: f"{address:#x}"}
 
 
 _OF_CPU = -2
@@ -88,8 +138,9 @@ _CPU_KEY = 1 << 62
 
 def _fault(of: Columns, *, is_gpu: bool) -> Sequence[Any]:
     if not is_gpu:
-        return _OF_CPU, (of.pid << 24) | _CPU_KEY, -1
-    return of.integer("faultAccessType"), (of.integer("deviceId") << 32) | (of.pid << 40) | 0xFFFFFFFF, -1
+        return _OF_CPU, (of.pid << 24) | _CPU_KEY, -1, of.integer("address"), -1, of.integer("CpuInstruction")
+    key = (of.integer("deviceId") << 32) | (of.pid << 40) | 0xFFFFFFFF
+    return of.integer("faultAccessType"), key, -1, of.integer("address"), of.integer("numberOfPageFaults"), -1
 
 
 def _fault_name(key: int) -> str:

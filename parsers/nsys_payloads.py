@@ -11,7 +11,7 @@ import json
 import struct
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from llmtop.parsers.nsys_export import DAMAGE, lost
 from llmtop.text import clean
 
 if TYPE_CHECKING:
-    from llmtop.model import SpanTable, Value
+    from llmtop.model import SpanTable, TrackId, Value
     from llmtop.parsers.nsys_export import Capture, Export
 
 EVENTS = "NVTX_EVENTS"
@@ -54,15 +54,22 @@ def notes(capture: Capture, spans: SpanTable, chosen: str) -> Mapping[int, Mappi
 
 
 def _by_row(capture: Capture, spans: SpanTable, chosen: str) -> Iterator[tuple[int, Mapping[str, Value]]]:
-    reader = _Events(capture.export)
+    told = _Events(capture.export).told(chosen)
+    track_of = capture.devices.thread_track
+    return placed(spans, ((start, end, track_of(thread), note) for start, end, thread, note in told))
+
+
+def placed(
+    spans: SpanTable, told: Iterable[tuple[int, int, TrackId, Mapping[str, Value]]]
+) -> Iterator[tuple[int, Mapping[str, Value]]]:
+    """What is told of spans by their start, end and track, with the row of each; of several alike in their order."""
     taken: set[int] = set()
-    for start, end, thread, told in reader.told(chosen):
-        track = capture.devices.thread_track(thread)
+    for start, end, track, note in told:
         row = bisect_left(spans.start_ns, start)
         while row < len(spans) and spans.start_ns[row] == start:
             if spans.end_ns[row] == end and spans.tracks[spans.track_id[row]] == track and row not in taken:
                 taken.add(row)
-                yield row, told
+                yield row, note
                 break
             row += 1
 

@@ -15,6 +15,7 @@ from llmtop.analysis.pages.cut import only_begun_in, only_time
 from llmtop.analysis.tables import RowTable, csv_line
 from llmtop.analysis.timeline import listed_table, memory_table
 from llmtop.analysis.timeline.listed import Listed, listed
+from llmtop.analysis.timeline.unified import unified_lines
 from llmtop.cli.documents import fact
 from llmtop.cli.report_listed import listed_csv, listed_document
 from llmtop.cli.report_memory import memory_csv, memory_document, memory_report_table, said_below
@@ -138,7 +139,8 @@ def said_of(trace: Trace, wanted: WantedTable, *, each_range: bool) -> list[str]
     if isinstance(by, CodeOf):
         return said_of_code(trace, by.by, by.kernel)
     if isinstance(by, Listed):
-        return [*also, *listed_table.said_of_all(listed(trace, by))]
+        unified = unified_lines(trace) if by is Listed.COPY else ()
+        return [*also, *listed_table.said_of_all(listed(trace, by)), *unified]
     found = breakdown(trace, by, each=each_range, within=wanted.within)
     if isinstance(found, Unknown):
         return [str(found)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import random
 import re
 import sqlite3
 import statistics
@@ -20,6 +21,8 @@ import pytest
 from llmtop import ids
 from llmtop.analysis.timeline.listed import Listed, ListedRow, Statistics, listed
 from llmtop.analysis.timeline.span_rows import span_rows
+from llmtop.analysis.timeline.unified import unified_memory
+from llmtop.cli.report import report
 from llmtop.model import SpanTable, Trace, Unknown
 from llmtop.parsers.registry import load
 from llmtop.text import clean
@@ -264,3 +267,80 @@ def test_launches_and_their_time_in_the_queue_equal_nsys_stats(nsys: Path, expor
                 told_by_nsys = [float(row[f"{letter}{what} (ns)"]) for what in ("Avg", "Med", "Min", "Max")]
                 ours = [statistics.mean(known), statistics.median(known), min(known), max(known)]
                 assert ours == pytest.approx(told_by_nsys, abs=0.06), (key, letter)
+
+
+# -- unified memory ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def unified(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample with the tables that nsys makes of unified memory: migrations and faults of some pages."""
+    sample = next(path for path in EXPORTS if "llama-prefill-decode" in path.name)
+    path = tmp_path_factory.mktemp("unified") / "export.sqlite"
+    path.write_bytes(content(sample))
+    draw = random.Random(5)
+    with closing(sqlite3.connect(path)) as database, database:
+        (start,) = database.execute("SELECT min(start) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+        process, device, stream = database.execute(
+            "SELECT globalPid, deviceId, streamId FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1"
+        ).fetchone()
+        copies = 'start, "end", deviceId, contextId, streamId, correlationId, globalPid, bytes, copyKind'
+        database.execute(
+            "CREATE TABLE IF NOT EXISTS CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER, end INTEGER, deviceId INTEGER, "
+            "contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, bytes INTEGER, "
+            "copyKind INTEGER, srcKind INTEGER, dstKind INTEGER, virtualAddress INTEGER)"
+        )
+        database.execute(
+            "CREATE TABLE CUDA_UM_CPU_PAGE_FAULT_EVENTS (start INTEGER, globalPid INTEGER, address INTEGER, "
+            "CpuInstruction INTEGER)"
+        )
+        database.execute(
+            "CREATE TABLE CUDA_UM_GPU_PAGE_FAULT_EVENTS (start INTEGER, end INTEGER, globalPid INTEGER, "
+            "deviceId INTEGER, address INTEGER, numberOfPageFaults INTEGER, faultAccessType INTEGER)"
+        )
+        known = [key for (key,) in database.execute("SELECT id FROM StringIds LIMIT 3")]
+        for i in range(60):
+            at, page = start + 1000 * i, 0x7F0000000000 + 65536 * draw.randrange(5)
+            row = (at, at + draw.randrange(1, 900), device, 1, stream, 0, process, 4096 * draw.randrange(1, 17))
+            database.execute(
+                f"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY ({copies}, virtualAddress) VALUES (?,?,?,?,?,?,?,?,?,?)",
+                (*row, draw.choice((11, 12)), page),
+            )
+            database.execute(
+                "INSERT INTO CUDA_UM_CPU_PAGE_FAULT_EVENTS VALUES (?,?,?,?)", (at, process, page, draw.choice(known))
+            )
+            database.execute(
+                "INSERT INTO CUDA_UM_GPU_PAGE_FAULT_EVENTS VALUES (?,?,?,?,?,?,?)",
+                (at, at + 10, process, device, page, draw.randrange(1, 300), 1),
+            )
+    return path
+
+
+def test_unified_memory_is_that_of_nsys(nsys: Path, unified: Path) -> None:
+    found = unified_memory(read(unified))
+    assert found is not None
+    (total,) = (list(row.values()) for row in stats(nsys, "um_total_sum", unified))
+    whole = found.whole
+    assert [float(value) for value in total[2:4]] == [whole.cpu_faults, whole.gpu_faults]
+    assert [float(value) for value in total[:2]] == [
+        pytest.approx(whole.to_gpu / 1e6, abs=0.001),
+        pytest.approx(whole.to_cpu / 1e6, abs=0.001),
+    ]
+    rows = [list(row.values()) for row in stats(nsys, "um_sum", unified)]
+    theirs = {int(row[0], 16): [float(value or 0) for value in row[1:5]] for row in rows}
+    ours = {int(one.address, 16): one for one in found.pages}
+    assert theirs.keys() == ours.keys()
+    for address, (to_gpu, to_cpu, cpu, gpu) in theirs.items():
+        page = ours[address]
+        assert (cpu, gpu) == (page.cpu_faults, page.gpu_faults)
+        assert to_gpu == pytest.approx(page.to_gpu / 1e6, abs=0.001)
+        assert to_cpu == pytest.approx(page.to_cpu / 1e6, abs=0.001)
+    by_instruction = [list(row.values()) for row in stats(nsys, "um_cpu_page_faults_sum", unified)]
+    assert {(str(name), int(number)) for number, name in by_instruction} == set(found.instructions)
+
+
+def test_unified_memory_stands_below_the_copies(unified: Path) -> None:
+    said = "".join(report(read(unified), "text", by="copy"))
+    assert "unified memory: " in said
+    assert "60 CPU and " in said
+    assert unified_memory(load(SAMPLE_TRACES / "nsys" / "2025.3.2" / "llama-prefill-decode.sqlite.xz")) is None
