@@ -122,7 +122,7 @@ _KERNELS = (
     Column("after", "B", "ns", 9, 1, "mean of the calls in B"),
     Column("share", "a call", "%", 8, 2, "by how much a call of B takes longer, of A's", is_signed=True),
     Column("noise", "noise", "%", 7, 4, "what that may be without meaning anything"),
-    Column("says", "", "", 8, 2, "whether it is beyond the noise"),
+    Column("says", "is", "", 8, 2, "whether it is beyond the noise"),
     Column("calls", "calls A", "1", 7, 5, "in A; of a step where steps are compared"),
     Column("calls_after", "calls B", "1", 7, 5, "in B"),
     Column("change", "in all", "ns", 9, 1, "what all calls take longer", is_signed=True),
@@ -235,7 +235,7 @@ _RUNGS = (
     Column("speed", "times as fast", "1", 13, 1, "as the baseline"),
     Column("best", "of the best", "ratio", 11, 1, "its speed over that of the fastest"),
     Column("bound", "bound", "", 8, 4, "what limits it"),
-    Column("noise", "", "", 9, 2, "whether the difference from the baseline is beyond the noise"),
+    Column("noise", "noise", "", 9, 2, "whether the difference from the baseline is beyond the noise"),
 )
 
 
