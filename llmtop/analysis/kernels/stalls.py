@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 
 from llmtop.analysis.kernels import counters as c
@@ -52,59 +53,86 @@ _MOST_REASONS = 18
 _FEWEST_REASONS = 12
 """Two thirds of them: with fewer a share would be of what somebody chose to collect, not of the waiting."""
 
-_SAME_REASON = {"no_instructions": "no_instruction", "warpgroup_arrive": "gmma"}
+
+class StallReason(StrEnum):
+    """Why a warp does not issue, by the names of Nsight Compute's counters: see `REASONS`."""
+
+    BARRIER = "barrier"
+    BRANCH_RESOLVING = "branch_resolving"
+    DISPATCH_STALL = "dispatch_stall"
+    DRAIN = "drain"
+    GMMA = "gmma"
+    IMC_MISS = "imc_miss"
+    LG_THROTTLE = "lg_throttle"
+    LONG_SCOREBOARD = "long_scoreboard"
+    MATH_PIPE_THROTTLE = "math_pipe_throttle"
+    MEMBAR = "membar"
+    MIO_THROTTLE = "mio_throttle"
+    MISC = "misc"
+    NO_INSTRUCTION = "no_instruction"
+    NOT_SELECTED = "not_selected"
+    SHORT_SCOREBOARD = "short_scoreboard"
+    SLEEPING = "sleeping"
+    TEX_THROTTLE = "tex_throttle"
+    WAIT = "wait"
+
+
+_SAME_REASON = {
+    "no_instructions": StallReason.NO_INSTRUCTION.value,
+    "warpgroup_arrive": StallReason.GMMA.value,
+}
 """Names of the sampled family where they differ from the counted one."""
-_HARMLESS = frozenset({"not_selected"})
+_HARMLESS = frozenset({StallReason.NOT_SELECTED})
 """Another warp issued in this cycle: the scheduler was busy."""
 
 REASONS: Mapping[str, str] = {
-    "barrier": "waits for the other warps of its block at a barrier",
-    "branch_resolving": "waits for a branch target",
-    "dispatch_stall": "the dispatcher holds the instruction back",
-    "drain": "waits for its stores at the end of the kernel",
-    "gmma": "waits for an asynchronous tensor (wgmma) group",
-    "imc_miss": "waits for a constant to be fetched",
-    "lg_throttle": "the queue of local and global memory instructions is full",
-    "long_scoreboard": "waits for global, local or texture memory",
-    "math_pipe_throttle": "the arithmetic pipe it needs is busy",
-    "membar": "waits at a memory fence",
-    "mio_throttle": "the queue of shared-memory and special instructions is full",
-    "misc": "another reason",
-    "no_instruction": "waits for instructions to be fetched",
-    "not_selected": "ready, but another warp issued",
-    "short_scoreboard": "waits for shared memory or a special-function result",
-    "sleeping": "sleeps by its own wish",
-    "tex_throttle": "the queue of texture instructions is full",
-    "wait": "a fixed latency between two instructions",
+    StallReason.BARRIER: "waits for the other warps of its block at a barrier",
+    StallReason.BRANCH_RESOLVING: "waits for a branch target",
+    StallReason.DISPATCH_STALL: "the dispatcher holds the instruction back",
+    StallReason.DRAIN: "waits for its stores at the end of the kernel",
+    StallReason.GMMA: "waits for an asynchronous tensor (wgmma) group",
+    StallReason.IMC_MISS: "waits for a constant to be fetched",
+    StallReason.LG_THROTTLE: "the queue of local and global memory instructions is full",
+    StallReason.LONG_SCOREBOARD: "waits for global, local or texture memory",
+    StallReason.MATH_PIPE_THROTTLE: "the arithmetic pipe it needs is busy",
+    StallReason.MEMBAR: "waits at a memory fence",
+    StallReason.MIO_THROTTLE: "the queue of shared-memory and special instructions is full",
+    StallReason.MISC: "another reason",
+    StallReason.NO_INSTRUCTION: "waits for instructions to be fetched",
+    StallReason.NOT_SELECTED: "ready, but another warp issued",
+    StallReason.SHORT_SCOREBOARD: "waits for shared memory or a special-function result",
+    StallReason.SLEEPING: "sleeps by its own wish",
+    StallReason.TEX_THROTTLE: "the queue of texture instructions is full",
+    StallReason.WAIT: "a fixed latency between two instructions",
 }
 """What each reason means. "selected" is not among them: that warp issued."""
 
 PALETTE: Mapping[str, tuple[int, int]] = {
-    "long_scoreboard": (1, 1),
-    "lg_throttle": (1, 2),
-    "tex_throttle": (1, 3),
-    "short_scoreboard": (2, 1),
-    "mio_throttle": (2, 2),
-    "barrier": (3, 1),
-    "membar": (3, 2),
-    "sleeping": (3, 3),
-    "math_pipe_throttle": (4, 1),
-    "wait": (4, 2),
-    "no_instruction": (5, 1),
-    "imc_miss": (5, 2),
-    "branch_resolving": (5, 3),
-    "gmma": (6, 1),
-    "dispatch_stall": (6, 2),
-    "drain": (7, 1),
-    "misc": (7, 2),
-    "not_selected": (8, 1),
+    StallReason.LONG_SCOREBOARD: (1, 1),
+    StallReason.LG_THROTTLE: (1, 2),
+    StallReason.TEX_THROTTLE: (1, 3),
+    StallReason.SHORT_SCOREBOARD: (2, 1),
+    StallReason.MIO_THROTTLE: (2, 2),
+    StallReason.BARRIER: (3, 1),
+    StallReason.MEMBAR: (3, 2),
+    StallReason.SLEEPING: (3, 3),
+    StallReason.MATH_PIPE_THROTTLE: (4, 1),
+    StallReason.WAIT: (4, 2),
+    StallReason.NO_INSTRUCTION: (5, 1),
+    StallReason.IMC_MISS: (5, 2),
+    StallReason.BRANCH_RESOLVING: (5, 3),
+    StallReason.GMMA: (6, 1),
+    StallReason.DISPATCH_STALL: (6, 2),
+    StallReason.DRAIN: (7, 1),
+    StallReason.MISC: (7, 2),
+    StallReason.NOT_SELECTED: (8, 1),
 }
 """Which of eight colours a reason has wherever it is drawn, and which of that colour's three shades: reasons of a kind
 share a colour (global memory, the SM's own memories, waiting for each other, arithmetic, instruction fetch)."""
 UNNAMED = (8, 2)
 """What a reason that is not in `PALETTE` has."""
 
-_REASON_BY_NAME = {reason: reason for reason in REASONS} | _SAME_REASON
+_REASON_BY_NAME = {reason.value: reason.value for reason in StallReason} | _SAME_REASON
 
 
 _SAMPLED = re.compile(r"smsp__pcsamp_warps?_(?:issue_stalled|stall)_(\w+?)(_not_issued)?")
@@ -198,7 +226,7 @@ def _unlisted(metrics: Counters, family: _Family, values: Mapping[str, float]) -
         return {}
     inner = {name: name[len(family.prefix) : -len(family.suffix)] for name in metrics if _is_of(name, family)}
     new = {reason: number(metrics, name) for name, reason in inner.items() if reason not in _REASON_BY_NAME}
-    return {reason: value for reason, value in new.items() if value and reason != "selected"}
+    return {reason: value for reason, value in new.items() if value and reason != ISSUING}
 
 
 def _is_of(name: str, family: _Family) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels.counters import quotient
+from llmtop.analysis.kernels.stalls import StallReason
 from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, busy_share, claims_of, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import percent, si
@@ -57,5 +58,11 @@ def _beyond_dram(judged: JudgedKernel) -> float:
 
 
 def _held_up(judged: JudgedKernel) -> float:
-    waiting = judged.stalled("long_scoreboard", "lg_throttle", "drain", "membar", "mio_throttle")
+    waiting = judged.stalled(
+        StallReason.LONG_SCOREBOARD,
+        StallReason.LG_THROTTLE,
+        StallReason.DRAIN,
+        StallReason.MEMBAR,
+        StallReason.MIO_THROTTLE,
+    )
     return max(waiting, busy_share(judged))

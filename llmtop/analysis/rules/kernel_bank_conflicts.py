@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llmtop.analysis.kernels.stalls import StallReason
 from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, at_most, busy_share, claims_of, findings, heavy
 from llmtop.model import Finding, Trace
 from llmtop.units import percent, si
@@ -65,5 +66,5 @@ def _worst(judged: JudgedKernel) -> str:
 def _held_up(judged: JudgedKernel) -> float:
     """How much of the time shared memory is the limit: its pipe's use, or the waiting for it where that is more."""
     used = judged.counter(_PIPE)
-    waiting = judged.stalled("mio_throttle", "short_scoreboard")
+    waiting = judged.stalled(StallReason.MIO_THROTTLE, StallReason.SHORT_SCOREBOARD)
     return busy_share(judged) if used is None else min(1.0, max(used / 100, waiting))

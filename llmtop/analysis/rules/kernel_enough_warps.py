@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.bounds import LATENCY_PERCENT
-from llmtop.analysis.kernels.stalls import REASONS
+from llmtop.analysis.kernels.stalls import REASONS, StallReason
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import (
     HIGH_USE_PERCENT,
@@ -31,7 +31,7 @@ source = (
     "rule (a reason above 30 %)"
 )
 
-_REASON = "not_selected"
+_REASON = StallReason.NOT_SELECTED
 _DOMINANT_SHARE = 0.3
 _ELIGIBLE = "smsp__warps_eligible.avg.per_cycle_active"
 _PIPES = (

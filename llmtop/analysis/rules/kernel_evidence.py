@@ -15,6 +15,7 @@ from llmtop.analysis.kernels.counters import Counters, number
 from llmtop.analysis.kernels.family import KernelKind
 from llmtop.analysis.kernels.fusion import chained_launches
 from llmtop.analysis.kernels.source_table import hot_line
+from llmtop.analysis.kernels.stalls import StallReason
 from llmtop.analysis.kernels.table import KernelFacts, Kernels, Row, has_counters, kernels_of, sm_count
 from llmtop.analysis.rules import stakes
 from llmtop.model import Finding, Trace, Unknown
@@ -25,7 +26,12 @@ HIGH_USE_PERCENT = 80.0
 _FAIR_USE_PERCENT = 70.0
 """Of peak: half way from what is latency-bound (60 %) to high use."""
 _MOST_OF_THE_WAITING = 0.6
-OWN_INSTRUCTIONS = ("wait", "math_pipe_throttle", "dispatch_stall")
+_OF_MEMORY = (
+    *(StallReason.LONG_SCOREBOARD, StallReason.LG_THROTTLE),
+    *(StallReason.MIO_THROTTLE, StallReason.SHORT_SCOREBOARD),
+)
+"""Waits for memory of either kind, the GPU's and the SM's own."""
+OWN_INSTRUCTIONS = (StallReason.WAIT, StallReason.MATH_PIPE_THROTTLE, StallReason.DISPATCH_STALL)
 """What a warp waits for that depends on nobody else: its own instructions, and their pipe."""
 SLACK = f"what {HIGH_USE_PERCENT:.0f} % use of the busiest unit would save"
 """The basis of a stake of `Judged.slack_ns`."""
@@ -322,7 +328,7 @@ def busy_share(judged: JudgedKernel) -> float:
     """
     verdict = judged.verdict
     used = 0.0 if verdict is None else verdict.memory / 100
-    return min(1.0, max(used, judged.stalled("long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard")))
+    return min(1.0, max(used, judged.stalled(*_OF_MEMORY)))
 
 
 def occupancy_text(judged: JudgedKernel) -> str:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.bounds import Bound
 from llmtop.analysis.kernels.occupancy import occupancy
+from llmtop.analysis.kernels.stalls import StallReason
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, JudgedKernel, claims_of, findings, heavy, occupancy_text
 from llmtop.model import Finding, Trace, Unknown
@@ -23,6 +24,11 @@ source = (
 
 LOW_PERCENT = 60.0
 """Of the warps an SM can hold. Ours: no source gives a number."""
+_HIDDEN_BY_WARPS = (
+    *(StallReason.LONG_SCOREBOARD, StallReason.SHORT_SCOREBOARD, StallReason.WAIT),
+    *(StallReason.LG_THROTTLE, StallReason.TEX_THROTTLE),
+)
+"""Waits that more warps would fill."""
 _WAITING = 0.3
 """Of all waiting: Nsight Compute's CPIStall rule takes a reason from here on."""
 ADVICE = ("TheoreticalOccupancy", "AchievedOccupancy", "CPIStall", "IssueSlotUtilization", "SOLBottleneck")
@@ -84,7 +90,7 @@ def _waits(judged: JudgedKernel) -> bool:
     """Whether the waiting is of a kind that more warps hide; True where it is not known."""
     if isinstance(judged.facts.stalls, Unknown):
         return True
-    return judged.stalled("long_scoreboard", "short_scoreboard", "wait", "lg_throttle", "tex_throttle") >= _WAITING
+    return judged.stalled(*_HIDDEN_BY_WARPS) >= _WAITING
 
 
 def _action(judged: JudgedKernel, limiter: str, blocks: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llmtop.analysis.kernels.stalls import StallReason
 from llmtop.analysis.rules import kernel_low_occupancy
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import (
@@ -25,7 +26,7 @@ source = (
     "while schedulers issue in less than 80 % of cycles)"
 )
 
-_REASON = "long_scoreboard"
+_REASON = StallReason.LONG_SCOREBOARD
 _DOMINANT_SHARE = 0.3
 _OWN = (
     "have more loads under way: load what the next step needs before it is needed (unroll, cp.async, TMA), give "

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from llmtop.analysis.kernels.bounds import MARGIN_PERCENT, Bound, Verdict
 from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.programs import Words
+from llmtop.analysis.kernels.stalls import StallReason
 from llmtop.analysis.rules import kernel_spills
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, JudgedKernel, claims_of, findings, heavy
@@ -161,8 +162,8 @@ def _dram_action(judged: JudgedKernel) -> str:
     return words.of(judged.trace) if words else _LIBRARY if judged.kind.library else _OTHER
 
 
-_WAITS_FOR_SHARED = ("mio_throttle", "short_scoreboard")
-_WAITS_FOR_CACHES = ("lg_throttle", "tex_throttle", "long_scoreboard")
+_WAITS_FOR_SHARED = (StallReason.MIO_THROTTLE, StallReason.SHORT_SCOREBOARD)
+_WAITS_FOR_CACHES = (StallReason.LG_THROTTLE, StallReason.TEX_THROTTLE, StallReason.LONG_SCOREBOARD)
 _MOST_OF_THE_WAITING = 0.5
 _CACHES = (
     "DRAM is not the limit, the traffic between SM and caches is: coalesce accesses, use wider loads, keep values in "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels.counters import quotient
+from llmtop.analysis.kernels.stalls import StallReason
 from llmtop.analysis.rules import kernel_atomics
 from llmtop.analysis.rules.kernel_evidence import HIGH_USE_PERCENT, Claim, JudgedKernel, claims_of, findings, heavy
 from llmtop.analysis.rules.kernel_uncoalesced import excessive_share
@@ -68,7 +69,7 @@ def _pipe(judged: JudgedKernel) -> float:
 def _held_up(judged: JudgedKernel) -> float:
     """How much of the time memory instructions are what it waits for, in their queue or for what they bring."""
     pipe = _pipe(judged) if _pipe(judged) >= _BUSY_PERCENT else 0.0
-    return max(pipe / 100, judged.stalled("lg_throttle", "long_scoreboard"))
+    return max(pipe / 100, judged.stalled(StallReason.LG_THROTTLE, StallReason.LONG_SCOREBOARD))
 
 
 def _bytes_a_request(judged: JudgedKernel) -> float | None:

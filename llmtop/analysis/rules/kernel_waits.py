@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from llmtop.analysis.kernels.stalls import REASONS
+from llmtop.analysis.kernels.stalls import REASONS, StallReason
 from llmtop.analysis.rules import kernel_low_occupancy, kernel_memory_latency
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import (
@@ -37,13 +37,13 @@ class _Wait:
 
 _WAITS = (
     _Wait(
-        ("barrier",),
+        (StallReason.BARRIER,),
         "at barriers for the other warps of their block",
         "give all warps of a block the same work between two __syncthreads, use smaller blocks, or synchronise less: "
         "__syncwarp, or pipelines whose stages overlap",
     ),
     _Wait(
-        ("mio_throttle", "short_scoreboard"),
+        (StallReason.MIO_THROTTLE, StallReason.SHORT_SCOREBOARD),
         "for shared memory and special functions",
         "use fewer, wider accesses to shared memory and keep values in registers (register tiling, shuffles); replace "
         "divisions, exponentials and roots by cheaper forms",
@@ -56,23 +56,23 @@ _WAITS = (
         "chain of dependent instructions leaves its pipe idle",
     ),
     _Wait(
-        ("lg_throttle", "tex_throttle"),
+        (StallReason.LG_THROTTLE, StallReason.TEX_THROTTLE),
         "for the queue of memory instructions",
         "issue fewer memory instructions: 16 bytes a thread at once, values kept in registers or shared memory",
     ),
     _Wait(
-        ("no_instruction", "branch_resolving", "imc_miss"),
+        (StallReason.NO_INSTRUCTION, StallReason.BRANCH_RESOLVING, StallReason.IMC_MISS),
         "for instructions and constants to be fetched",
         "shorten the code: less unrolling, fewer branches and inlined functions, so that loops fit the "
         "instruction cache",
     ),
     _Wait(
-        ("membar", "sleeping"),
+        (StallReason.MEMBAR, StallReason.SLEEPING),
         "at memory fences or asleep",
         "fence less often and with the narrowest scope (__threadfence_block), or leave what waits out of the kernel",
     ),
     _Wait(
-        ("gmma",),
+        (StallReason.GMMA,),
         "for tensor instructions under way",
         "keep more tensor work in flight: deeper pipelines, larger tiles",
     ),
@@ -105,7 +105,7 @@ def judge(judged: JudgedKernel) -> Claim | None:
         return None
     wait = max(_WAITS, key=lambda wait: judged.stalled(*wait.reasons))
     share = judged.stalled(*wait.reasons)
-    if share < _DOMINANT_SHARE or judged.stalled("long_scoreboard") >= share or not judged.is_held_up(share):
+    if share < _DOMINANT_SHARE or judged.stalled(StallReason.LONG_SCOREBOARD) >= share or not judged.is_held_up(share):
         return None
     reason = max(wait.reasons, key=judged.stalled)
     claim = Claim(
