@@ -186,7 +186,7 @@ async def test_a_key_of_a_view_that_was_never_shown_is_named() -> None:
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await settle(pilot)
         await pilot.press("f")
-        assert said(app) == ["f works in 2 Stalls: Bars, or an icicle by kernel, or by reason"]
+        assert said(app) == ["f works in 2 Stalls: Bars, or an icicle by kernel, by reason, or down to the code"]
 
 
 async def test_a_key_that_a_view_has_on_the_live_screen_alone_is_not_said_to_work_in_a_file() -> None:
