@@ -3,7 +3,7 @@
 //     nvcc -lineinfo -arch=native -o gpu_faults benchmarks/gpu_faults.cu
 //     ./gpu_faults                                     # lists the names
 //     for name in $(./gpu_faults); do
-//       env -i PATH="$PATH" CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1 CUDA_COREDUMP_FILE=$name.nvcudmp \
+//       CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1 CUDA_COREDUMP_FILE=$name.nvcudmp \
 //         CUDA_COREDUMP_GENERATION_FLAGS=skip_global_memory,skip_shared_memory,skip_local_memory ./gpu_faults $name
 //       cuda-gdb -batch -ex "target cudacore $name.nvcudmp" -ex "info cuda kernels" -ex "info cuda sms" \
 //         -ex "info cuda warps" -ex "info cuda lanes" -ex "info registers" -ex "x/4i \$pc" > $name.cuda-gdb.txt

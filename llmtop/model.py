@@ -642,6 +642,45 @@ class XidReport:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuFault:
+    """A warp that failed, as a GPU's core dump has it.
+
+    Attributes:
+        exception: As cuda-gdb calls it: "Warp Illegal Address"; `code` is its number (CUDBGException_t).
+        gpu: The track of its GPU; `sm` and `warp` are places on it.
+        kernel: The name of its kernel, and the launch's `grid` and `block`.
+        block_index: The block that the warp is of; its first thread is `thread_index`.
+        lanes: How many of its threads were at the instruction.
+        lane: The one of them that carried it out, by the predicate that guards it; None where several did.
+        pc: The address of the instruction; None where the GPU did not keep it: then it is that of where the warp stood.
+        function: What holds the instruction, at `offset` bytes from its beginning; empty where that is not known.
+        place: File and line of the source; Unknown where the program was compiled without them.
+        instruction: Its text, or why there is none.
+        registers: Of the lane that failed, or of the first one, R0 first.
+    """
+
+    exception: str
+    code: int
+    gpu: TrackId
+    sm: int
+    warp: int
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    block_index: tuple[int, int, int]
+    thread_index: tuple[int, int, int]
+    lanes: int
+    lane: int | None
+    pc: int
+    is_exact: bool
+    function: str = ""
+    offset: int = 0
+    place: str | Unknown = Unknown("its place in the source is not known")
+    instruction: str | Unknown = Unknown("its text is not known")
+    registers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """A moment on the time axis: an XID, a GPU that is lost, a process that came or went.
 
@@ -927,6 +966,8 @@ class Trace:
     """`stacks` as they stood at earlier moments, oldest first (live only)."""
     sources: Sources = _NO_SOURCES
     """Who reads what (live only)."""
+    faults: tuple[GpuFault, ...] = ()
+    """Of a core dump of a GPU: what its kernels failed with."""
     parts: tuple[RankPart, ...] = ()
     """The files that it was made of, where they are several, the one whose clock it has first."""
     _of_kind: dict[TrackKind, tuple[Track, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -21,6 +21,7 @@ class Content(StrEnum):
     TIMELINE = "a timeline"
     STACKS = "stacks"
     SERIES = "numbers over time"
+    FAULTS = "what kernels failed with"
     GPU = "the GPU's name"
     TOOL_VERSION = "the version of the tool"
 

@@ -27,6 +27,8 @@ _SYMBOLS, _WITH_ADDENDS, _NO_BITS, _RELOCATIONS = 2, 4, 8, 9
 """Types of sections."""
 _FUNCTION = 2
 """The type of a symbol."""
+_EXTENDED = 0xFFFF
+"""An index that stands in the first section, as it is too large for the header."""
 _MOST_SYMBOLS = 1 << 20
 _MAX_SECTION = 1 << 28
 """Bytes of one that is read as a whole: line tables and texts of the largest libraries are a tenth of it."""
@@ -38,7 +40,7 @@ class ElfFormatError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section: its place in the table, and where its bytes lie."""
+    """A section: its place in the table, where its bytes lie, and what `link` and `info` say it is of."""
 
     index: int
     name: str
@@ -46,6 +48,8 @@ class Section:
     offset: int
     size: int
     info: int
+    link: int = 0
+    entry: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,10 @@ class ElfSections:
         header = read(0, _HEADER.size)
         if len(header) < _HEADER.size or not header.startswith(_MAGIC):
             raise ElfFormatError("it is no ELF file of 64 bits")
-        table, entry, self._count, self._names = _HEADER.unpack(header)
+        table, entry, count, names = _HEADER.unpack(header)
+        # Of more sections than the header can count the first one tells how many, and where their names are.
+        first = _SECTION.unpack(read(table, _SECTION.size).ljust(_SECTION.size, b"\0"))
+        self._count, self._names = count or first[5], first[6] if names == _EXTENDED else names
         if entry != _SECTION.size or table + self._count * entry > size:
             raise ElfFormatError("its table of sections does not fit into it")
         self._table = table
@@ -98,8 +105,8 @@ class ElfSections:
             raise ElfFormatError("it has no names of sections")
         names = self._bytes(rows[self._names][4], rows[self._names][5])
         return tuple(
-            Section(i, _text(names, row[0]), row[1], row[4], 0 if row[1] == _NO_BITS else row[5], row[7])
-            for i, row in enumerate(rows)
+            Section(i, _text(names, name), kind, offset, 0 if kind == _NO_BITS else size, info, link, entry)
+            for i, (name, kind, _, _, offset, size, link, info, _, entry) in enumerate(rows)
         )
 
     def section(self, name: str) -> Section | None:

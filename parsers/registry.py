@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MODULES = (
     "ncu_rep",
+    "cuda_core_dump",
     "nsys",
     "folded_stacks",
     "kineto",
@@ -50,7 +51,7 @@ _STREAM_WITHIN = 64
 _UNFINISHED = "an unfinished Nsight Systems capture: let nsys finish it, or convert it with its QdstrmImporter"
 _HINTS = (
     (b"QDSTRM", _UNFINISHED),
-    (b"\x7fELF", "a program or a GPU core dump, not a report"),
+    (b"\x7fELF", "a program or a process's core dump, not a report"),
 )
 _KINDS = (
     (stat.S_ISDIR, "a directory"),

@@ -124,7 +124,7 @@ def test_path_that_cannot_be(tmp_path: Path) -> None:
         ("r", b"garbage", "of no format that llmtop knows"),
         ("r", bytes(5000), "all zeros"),
         ("r.qdstrm", b"QDSTRM\0\0", "an unfinished Nsight Systems capture"),
-        ("core", b"\x7fELF\x02", "a program or a GPU core dump"),
+        ("core", b"\x7fELF\x02", "a program or a process's core dump"),
     ],
 )
 def test_unknown_files_are_told_apart(tmp_path: Path, name: str, content: bytes, said: str) -> None:

@@ -14,6 +14,7 @@ from llmtop.tui.app import LlmtopApp
 from tests.analysis.test_memory import stepped
 from tests.kernel_traces import LADDER, TIMELINE
 from tests.live_traces import Scene, live_trace, probed
+from tests.parsers.test_cuda_core_dump import DUMP
 from tests.tui.quiet import FRAME_S, until_quiet
 from tests.tui.test_explore import FOLDED
 
@@ -59,4 +60,4 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trace, ...]:
     numbers = replace(probed(live_trace(Scene(), 20)), origin=Origin("made-up"), stacks=())
     machine = replace(live_trace(Scene(gpus=2), 20), origin=Origin(RECORDING))
     allocating = stepped(tmp_path_factory.mktemp("capture"), [1 << 18] * 9)
-    return load(LADDER), load(TIMELINE), load(FOLDED), numbers, machine, allocating
+    return load(LADDER), load(TIMELINE), load(FOLDED), numbers, machine, allocating, load(DUMP)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from llmtop.tui.panes.view import Context, View
 
 MODULES = (
+    "faults",
     "kernels",
     "stalls",
     "roofline",

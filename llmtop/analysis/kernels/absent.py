@@ -15,4 +15,4 @@ def no_kernels(trace: Trace) -> Unknown | None:
 
 def not_of_kernels(trace: Trace) -> Unknown | None:
     """Why views of kernels do not apply: the file has none, and something else to look at."""
-    return no_kernels(trace) if trace.spans or trace.stacks or trace.series else None
+    return no_kernels(trace) if trace.spans or trace.stacks or trace.series or trace.faults else None

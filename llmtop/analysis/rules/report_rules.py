@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 RULES: tuple[Rule, ...] = (
     *named(
+        "gpu_fault",
         "failed_launches",
         "host_code",
         "host_waits",

@@ -1,0 +1,123 @@
+"""Kernels that failed, of the core dump that the driver left of the GPU."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Final
+
+from llmtop.model import Finding, GpuFault, Severity, Trace, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+id = "gpu-fault"
+summary = "A kernel failed: what it did, where in the source, in which thread."
+source = "CUDA-GDB: CUDA exception codes (CUDA_EXCEPTION_1 ...); CUDA C++ Programming Guide"
+
+_OUTSIDE = (
+    "look for an index that leaves what was allocated (the last block, a size that is no multiple of the block) and "
+    "for memory that is freed or reused while the kernel runs; compute-sanitizer --tool memcheck names the allocation"
+)
+_MISALIGNED = (
+    "an access must begin at a multiple of its size: look for vectors (float4, half2) read through pointers with an "
+    "odd offset, and for pointers made from bytes"
+)
+_STACK = "end the recursion, or make the stack larger: cudaDeviceSetLimit(cudaLimitStackSize, ...)"
+_CODE = "look for a function pointer that is none of this GPU's, for code of another GPU, and for __trap()"
+_CLUSTER = "blocks of a cluster must all run while their shared memory is used: cluster.sync() before any of them ends"
+_WHAT_TO_DO: Final = {
+    2: _STACK,
+    3: _STACK,
+    4: _CODE,
+    5: "an address in shared or local memory lies beyond what the block or thread has: look at the index, and at the "
+    "size of dynamic shared memory that the launch gives",
+    6: _MISALIGNED,
+    8: _CODE,
+    9: _STACK,
+    11: _MISALIGNED,
+    12: "an assert() of the kernel failed: the program's standard output names it, with block and thread",
+    17: _CLUSTER,
+    18: _CLUSTER,
+    19: "a function wrote beyond an array of its own: look at the indices of local arrays",
+}
+_ADDRESS = re.compile(r"\[R(\d+)(\.64)?(?:\+(-?0x[0-9a-f]+))?\]")
+_SHOWN = 4
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each exception and place in the code, that of the most warps first."""
+    groups: dict[tuple[str, str, int], list[GpuFault]] = {}
+    for fault in trace.faults:
+        groups.setdefault((fault.exception, fault.function, fault.offset), []).append(fault)
+    for faults in sorted(groups.values(), key=lambda faults: -len(faults)):
+        yield _finding(trace, faults)
+
+
+def _finding(trace: Trace, faults: Sequence[GpuFault]) -> Finding:
+    first = next((fault for fault in faults if fault.lane is not None), faults[0])
+    return Finding(
+        rule=id,
+        severity=Severity.ERROR,
+        subject=first.kernel,
+        message=f"{first.exception}{_at(first)}, {_who(first)}",
+        evidence=tuple(_evidence(trace, first, faults)),
+        action=_WHAT_TO_DO.get(first.code, _OUTSIDE),
+        next_command=f"cuda-gdb -ex {shlex.quote(f'target cudacore {trace.origin.path}')}",
+        source=source,
+        parts=(first.kernel,),
+    )
+
+
+def _at(fault: GpuFault) -> str:
+    if not isinstance(fault.place, Unknown):
+        return f" at {fault.place}"
+    return f" at {fault.function}+{fault.offset:#x}" if fault.function else f" at {fault.pc:#x}"
+
+
+def _who(fault: GpuFault) -> str:
+    thread = f"block {_index(fault.block_index)}"
+    if fault.lane is None and fault.lanes > 1:
+        return f"{thread}, one of {fault.lanes} threads from {_index(fault.thread_index)} on"
+    return f"{thread}, thread {_index(fault.thread_index)}"
+
+
+def _index(place: tuple[int, int, int]) -> str:
+    return "({},{},{})".format(*place)
+
+
+def _evidence(trace: Trace, first: GpuFault, faults: Sequence[GpuFault]) -> Iterator[str]:
+    gpu = trace.tracks.get(first.gpu)
+    yield f"grid {_index(first.grid)} of blocks {_index(first.block)} on {gpu.name if gpu else first.gpu}"
+    yield f"SM {first.sm}, warp {first.warp}{'' if first.lane is None else f', lane {first.lane}'}"
+    if first.lane is not None and first.lanes > 1:
+        yield f"of {first.lanes} threads of the warp this one alone passed the predicate of the instruction"
+    exactly = "" if first.is_exact else " (where the warp stood: the GPU did not keep the address of the failing one)"
+    text = first.instruction
+    what = f"not shown: {text}" if isinstance(text, Unknown) else text
+    yield f"instruction at {first.function or 'an unknown function'}+{first.offset:#x}{exactly}: {what}"
+    if (address := accessed(first)) is not None:
+        yield f"address {address:#x}, as the registers stand"
+    if isinstance(first.place, Unknown):
+        yield f"{first.place}"
+    if len(faults) > 1:
+        blocks = list(dict.fromkeys(_index(fault.block_index) for fault in faults))
+        more = ", ..." if len(blocks) > _SHOWN else ""
+        yield f"{len(faults)} warps failed so, of blocks {', '.join(blocks[:_SHOWN])}{more}"
+
+
+def accessed(fault: GpuFault) -> int | None:
+    """The address that an instruction goes to, by the registers of its thread; None where its text does not tell.
+
+    They are those of when the warp stood: an instruction behind it may have changed them.
+    """
+    found = None if isinstance(fault.instruction, Unknown) else _ADDRESS.search(fault.instruction)
+    if found is None:
+        return None
+    at = int(found[1])
+    words = fault.registers[at : at + (2 if found[2] else 1)]
+    if len(words) < (2 if found[2] else 1):
+        return None
+    bits = 64 if found[2] else 32
+    base = sum(word << 32 * i for i, word in enumerate(words))
+    return (base + int(found[3] or "0", 16)) % (1 << bits)
