@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,7 +21,6 @@ _YOUNG_S = 120.0
 _LOOK_S = 10.0
 _LOADS_BYTES = 256 << 20
 """Read within `_LOOK_S`, as weights are: 25 MiB/s is less than a network file system gives."""
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def progress(target: Target, last_line: Callable[[], str] = str) -> str:
@@ -79,7 +77,7 @@ class Start:
 def age(target: Target) -> float | None:
     """Seconds since a server's root process began; None when it is gone."""
     root = procfs.stat(target.root_pid)
-    return None if root is None else time.clock_gettime(time.CLOCK_BOOTTIME) - root.start_ticks / _TICKS
+    return None if root is None else time.clock_gettime(time.CLOCK_BOOTTIME) - root.start_ticks / procfs.TICKS_PER_S
 
 
 def bytes_read(pid: int) -> int:

@@ -29,7 +29,7 @@ _STAND_IN = {
 }
 """The older, wider capability that does as well (capabilities(7))."""
 _TRACEFS = ("sys/kernel/tracing/events", "sys/kernel/debug/tracing/events")
-_FIRST_PID_NAMESPACE = "pid:[4026531836]"
+FIRST_PID_NAMESPACE = "pid:[4026531836]"
 """The machine's own: PROC_PID_INIT_INO in include/linux/proc_ns.h."""
 
 USE_SUDO = "LLMTOP_SUDO"
@@ -119,6 +119,6 @@ def tracefs(rights: Rights, root: Path = ROOT) -> str | Unknown:
 
 def pid_namespace(root: Path = ROOT) -> str | Unknown:
     """Whether all processes of the machine can be seen, or those of a container."""
-    if procfs.read_link(str(root / "proc/self/ns/pid")) in (_FIRST_PID_NAMESPACE, None):
+    if procfs.read_link(str(root / "proc/self/ns/pid")) in (FIRST_PID_NAMESPACE, None):
         return "the machine's own: all its processes are seen"
     return Unknown("llmtop runs in a container: servers outside its PID namespace are not seen", CONTAINER_FLAGS)

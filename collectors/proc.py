@@ -61,7 +61,6 @@ _WRAPPERS = frozenset(
 BRIEF_NS = 3 * NS_PER_S
 """A helper that ends before it is this old is no event by itself: a server that compiles starts a hundred of them."""
 _NS_PER_TICK = NS_PER_S // os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _STAT = "/proc/PID/stat"
 _STATUS = "/proc/PID/status"
 
@@ -265,7 +264,7 @@ class ProcCollector:
             (v.PROCESS_SYSTEM, stat.system_ticks * _NS_PER_TICK),
             (v.PROCESS_FAULTS, stat.faults),
             (v.PROCESS_MAJOR_FAULTS, stat.major_faults),
-            (v.PROCESS_RSS, stat.rss_pages * _PAGE),
+            (v.PROCESS_RSS, stat.rss_pages * procfs.PAGE_BYTES),
             (v.PROCESS_THREADS, stat.threads),
             (v.PROCESS_STATE, self._state(process, stat)),
         ):

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _TRACK = Track(ids.SELF, TrackKind.SELF, "llmtop")
 _NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class SelfCostCollector:
@@ -72,7 +71,7 @@ class SelfCostCollector:
                 Missing(whats.metric(SELF_RSS), Unknown("/proc is not there", "mount it: mount -t proc proc /proc")),
             )
         else:
-            rss = own.rss_pages * _PAGE + helpers_rss
+            rss = own.rss_pages * procfs.PAGE_BYTES + helpers_rss
             readings.append(Reading(ids.SELF, SELF_RSS, now, float(rss), "/proc/PID/stat"))
         return Trace(LIVE, now, now, tracks={ids.SELF: _TRACK}, readings=tuple(readings), missing=missing)
 
@@ -83,7 +82,7 @@ class SelfCostCollector:
         for pid in self._helpers():
             if (stat := procfs.stat(pid)) is not None:
                 now_ns[pid] = stat.cpu_ticks * _NS_PER_TICK
-                rss += stat.rss_pages * _PAGE
+                rss += stat.rss_pages * procfs.PAGE_BYTES
         self._ended_ns += sum(spent for pid, spent in self._helper_ns.items() if pid not in now_ns)
         self._helper_ns = now_ns
         return self._brief_ns() + self._ended_ns + sum(now_ns.values()), rss

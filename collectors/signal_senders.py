@@ -51,8 +51,7 @@ _SAMPLED = struct.Struct("=IIQI")
 _NAMED = struct.Struct("=II")
 _HEAD, _TAIL = 1024, 1032
 """Where in the first page the kernel and the reader say how far they are: struct perf_event_mmap_page."""
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_RING = 8 * _PAGE
+_RING = 8 * procfs.PAGE_BYTES
 """Of each CPU: some 800 names between two looks, a tenth of a second apart."""
 _MOST_SIGNALS, _MOST_NAMES = 256, 2048
 _FIELD = r"\b{}(?:\[\w*\])?;\s*offset:(\d+);\s*size:4;"
@@ -223,7 +222,9 @@ class _Ring:
 
         self.event = kernel.listen_to_tracepoint(TRACEPOINT, cpu, _FILTER, _SAMPLE_TYPE, _FLAGS)
         try:
-            self._pages = mmap.mmap(self.event, _PAGE + _RING, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+            self._pages = mmap.mmap(
+                self.event, procfs.PAGE_BYTES + _RING, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE
+            )
         except OSError:
             os.close(self.event)
             raise
@@ -246,8 +247,8 @@ class _Ring:
     def _bytes(self, place: int, size: int) -> bytes:
         """These bytes, of which some may stand at the ring's beginning again."""
         start = place % _RING
-        first = self._pages[_PAGE + start : _PAGE + min(start + size, _RING)]
-        return first + self._pages[_PAGE : _PAGE + size - len(first)]
+        first = self._pages[procfs.PAGE_BYTES + start : procfs.PAGE_BYTES + min(start + size, _RING)]
+        return first + self._pages[procfs.PAGE_BYTES : procfs.PAGE_BYTES + size - len(first)]
 
 
 def _places(told: str) -> dict[str, int]:

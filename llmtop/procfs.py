@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+"""Ticks of what /proc counts in them: when a process began."""
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PROC = Path("/proc")
 _CHUNK = 1 << 16
 _SMALL = 1 << 12

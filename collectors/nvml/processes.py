@@ -15,6 +15,7 @@ from llmtop import vocabulary as v
 from llmtop.collectors.nvml.device import SENTINELS
 from llmtop.collectors.nvml.errors import INSUFFICIENT_SIZE, NOT_FOUND, NOT_SUPPORTED, code_of, explain
 from llmtop.collectors.nvml.readings import IN_MIG
+from llmtop.collectors.privileges import FIRST_PID_NAMESPACE
 from llmtop.facts import GpuProcessFact
 from llmtop.model import NS_PER_S, Fact, Missing, Track, TrackId, TrackKind, Unknown
 from llmtop.text import clean
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 _GIVE_UP_NS = 30 * NS_PER_S
 """The driver's samples carry the wall clock; when that is set back, none would be new for as long."""
-_INITIAL_NAMESPACE = "pid:[4026531836]"
-"""PROC_PID_INIT_INO of the kernel's include/linux/proc_ns.h, as /proc/self/ns/pid shows it."""
 _NO_INSTANCE = 0xFFFFFFFF
 _SPARE, _TRIES = 8, 3
 """Room for processes that come, and how often the list is asked for with more."""
@@ -123,7 +122,7 @@ class GpuProcesses:
         NVML speaks of the host's PIDs. In a container they are another process's, or nobody's.
         """
         namespace = procfs.read_link(f"{self._proc}/self/ns/pid")
-        is_host = namespace in (None, _INITIAL_NAMESPACE)
+        is_host = namespace in (None, FIRST_PID_NAMESPACE)
         if not is_host and not self._is_on_gpu(pid):
             reason = f"host PID {pid} is not visible in this PID namespace"
             return Unknown(reason, "run the container with --pid=host (Kubernetes: hostPID: true)")

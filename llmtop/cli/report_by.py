@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from llmtop.analysis.kernels.breakdown.breakdown import By, Difference, Spread, TimePart, breakdown, shares_of
-from llmtop.analysis.kernels.breakdown.breakdown_table import breakdown_table, spread_lines, spread_of, why_slow
+from llmtop.analysis.kernels.breakdown.breakdown_table import (
+    NO_CALLS,
+    breakdown_table,
+    spread_lines,
+    spread_of,
+    why_slow,
+)
 from llmtop.analysis.kernels.breakdown.ranks import rank_lines
 from llmtop.analysis.kernels.breakdown.within import range_times
 from llmtop.analysis.kernels.source_table import TITLES, CodeBy, code_rows, code_table, said_of_code
@@ -45,7 +51,6 @@ _TITLES: Mapping[By, str] = {
     By.RANK: "Time by GPU",
 }
 _SLOW = 10
-_NO_CALLS = Unknown("the capture has no CUDA calls to tell what was asked for in it", "add --trace=cuda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +195,7 @@ def _spread(spread: Spread) -> Json:
         "p95_ns": spread.p95_ns,
         "p99_ns": spread.p99_ns,
         "slow_from_ns": spread.slow_from_ns,
-        "kernels": fact(_NO_CALLS if spread.kernels is None else spread.kernels),
+        "kernels": fact(NO_CALLS if spread.kernels is None else spread.kernels),
         "exposed_ns": spread.exposed_ns,
         "more": [_difference(one) for one in spread.more],
     }
@@ -242,7 +247,7 @@ def _plain(part: TimePart) -> dict[str, Json]:
 
 
 def _asked(value: int | None) -> Json:
-    return fact(_NO_CALLS if value is None else value)
+    return fact(NO_CALLS if value is None else value)
 
 
 def _difference(one: Difference) -> Json:
@@ -283,7 +288,7 @@ def _csv(parts: Sequence[TimePart]) -> Iterator[str]:
         own = shares_of(part.account)
         phase = "" if part.phase is None or isinstance(part.phase, Unknown) else str(part.phase)
         missing = [f"phase: {part.phase}"] if isinstance(part.phase, Unknown) else []
-        missing += [f"kernels, launches, copied_bytes: {_NO_CALLS}"] if None in counts else []
+        missing += [f"kernels, launches, copied_bytes: {NO_CALLS}"] if None in counts else []
         plain = (_cell(value) for value in _plain(part).values())
         amounts = (own.get(share, 0) for share in shares)
         yield csv_line((number, *plain, *map(_cell, counts), phase, *amounts, "; ".join(missing)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +25,7 @@ RENEW_READY_NS = 60_000_000_000
 """The same once its metrics are known."""
 SEARCH_NS = 1_000_000_000
 """How often all processes are gone through for the next server while there is none."""
-_TICKS = os.sysconf("SC_CLK_TCK")
-_LEAST_AGE_TICKS = _TICKS
+_LEAST_AGE_TICKS = procfs.TICKS_PER_S
 """A server may start anew as soon as its end is under way: so much before it was last seen alive."""
 _CONTAINERS = frozenset({"docker", "podman", "nerdctl", "docker-compose", "podman-compose", "ctr"})
 _CLIENTS = _CONTAINERS | {"machinectl", "systemd-run", "srun"}
@@ -308,4 +306,4 @@ def _network(pid: int, proc: Path) -> str | None:
 
 def _boot_ticks() -> int:
     """Now, on the clock of processes' start times (proc_pid_stat(5), field 22)."""
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * procfs.TICKS_PER_S)

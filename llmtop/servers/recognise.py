@@ -32,7 +32,6 @@ _KERNEL = 2
 """The PID of kthreadd, the parent of the kernel's threads."""
 _MAPS_BYTES = 4 << 20
 _MOST_NAMED = 3
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def in_short(server: Target) -> str:
@@ -59,7 +58,7 @@ def in_cells(server: Target, proc: Path = procfs.PROC, now_s: float | None = Non
         model,
         f"pid {server.root_pid} +{len(server.processes) - 1}",
         " ".join(f":{port}" for port in server.ports[:_MOST_NAMED]) or "no port yet",
-        "" if stat is None else f"up {_age(since_boot_s - stat.start_ticks / _TICKS)}",
+        "" if stat is None else f"up {_age(since_boot_s - stat.start_ticks / procfs.TICKS_PER_S)}",
         f"GPU {', '.join(map(str, server.gpus))}" if server.gpus else "",
         clean(group_name(next((path for path in reversed(paths) if path.strip("/")), ""))),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from llmtop.vocabulary import ThreadCause
 
 MOST_PAGES_A_THREAD = 512
 OLD_S = 2.0
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +104,7 @@ def old(family: ThreadTable) -> list[int]:
     found = []
     for tid, pid in family.threads.items():
         stat = procfs.stat(tid, Path(f"/proc/{pid}/task"))
-        if stat is not None and now_s - stat.start_ticks / _TICKS_PER_S >= OLD_S:
+        if stat is not None and now_s - stat.start_ticks / procfs.TICKS_PER_S >= OLD_S:
             found.append(tid)
     return found
 

@@ -25,6 +25,7 @@ from llmtop.analysis.roofline.model_facts import ModelSize, model_size
 from llmtop.analysis.roofline.phases import phase_now
 from llmtop.analysis.roofline.rates import rates_history, why_no_rates
 from llmtop.analysis.series.readings import (
+    NO_TARGET,
     counter_increase,
     counter_rate,
     latest,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 WINDOW_NS = 15 * NS_PER_S
 """Smooths the bursts of a scheduler, and outlasts the slowest server's renewal of its counters (10 s)."""
 Result: TypeAlias = "Quantity | Unknown"
-_NO_SERVER = Unknown("no server is attached", "llmtop --attach PID")
 _NO_TOKENS = Unknown("no tokens were generated in the window")
 
 
@@ -82,7 +82,7 @@ def efficiency_view(trace: Trace, target: Target | None, window_ns: int = WINDOW
     if not gpus:
         why = why_no_gpu(trace) or why_kind_missing(trace, TrackKind.GPU)
         return EfficiencyView(why, why, why, why, why, why)
-    dtype = target.dtype if target is not None else _NO_SERVER
+    dtype = target.dtype if target is not None else NO_TARGET
     size = model_size(target)
     ceilings = _all_ceilings(gpus, dtype)
     return EfficiencyView(

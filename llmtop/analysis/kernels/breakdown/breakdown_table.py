@@ -17,7 +17,7 @@ from llmtop.units import binary_bytes, count, duration, percent
 if TYPE_CHECKING:
     from llmtop.analysis.kernels.breakdown.accounts import TimeAccount
 
-_NO_CALLS = Unknown("the capture has no CUDA calls to tell what was asked for in it", "add --trace=cuda")
+NO_CALLS = Unknown("the capture has no CUDA calls to tell what was asked for in it", "add --trace=cuda")
 _NAMED_SHARE = 0.01
 """Of its time, from which on a part of an account has a line."""
 _COPIED_MORE = 1.5
@@ -87,7 +87,7 @@ def _mostly(part: TimePart, number: int, spread: Spread | None) -> Cell:
 
 
 def _count(value: int | None) -> Cell:
-    return _NO_CALLS if value is None else value
+    return NO_CALLS if value is None else value
 
 
 _NUMBER = _PartColumn(
@@ -277,7 +277,7 @@ def account_lines(part: TimePart) -> Iterator[str]:
 
 def _work_lines(account: TimeAccount) -> Iterator[str]:
     if account.kernels is None or account.launches is None or account.copied is None:
-        yield f"  {_NO_CALLS}"
+        yield f"  {NO_CALLS}"
         return
     copied = f", {binary_bytes(account.copied)} copied" if account.copied else ""
     yield f"  asked for in it: {count(account.kernels)} kernels by {count(account.launches)} launch calls{copied}"
