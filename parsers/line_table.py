@@ -18,6 +18,8 @@ _COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _CONST_ADD_PC, _FIXED_ADVANCE_PC =
 _END_SEQUENCE, _EXTENDED_SET_ADDRESS = 1, 2
 _PATH, _DIRECTORY, _SIZE = 1, 2, 4
 """What an entry of DWARF 5 tells of a file."""
+_MOST_LINES = 1 << 24
+"""Of a file: a row of a later line, or of one before the first, is of none."""
 _MOST_ROWS = 1 << 20
 """Of one sequence: more are damage."""
 _FIXED_FORMS = {0x05: 2, 0x06: 4, 0x07: 8, 0x0B: 1, 0x1E: 16, 0x17: 4, 0x1F: 4, 0x0E: 4}
@@ -242,7 +244,7 @@ def _run(header: _Header, cursor: _Cursor, base: int) -> Iterator[LineRow]:
         elif opcode != _COPY:
             _standard(header, cursor, state, opcode)
         if opcode == _COPY or opcode >= header.opcode_base:
-            yield LineRow(state.address, header.file(state.file), max(0, state.line))
+            yield LineRow(state.address, header.file(state.file), state.line if 0 < state.line <= _MOST_LINES else 0)
     raise LineError("a sequence of it has no end")
 
 

@@ -13,6 +13,7 @@ from llmtop.text import clean
 if TYPE_CHECKING:
     from llmtop.model import Trace
 
+_MOST_PARTS = 40
 MAX_SOURCE = 32 << 20
 """Bytes of a file that is shown."""
 
@@ -34,14 +35,21 @@ def found_source(file: str, folders: Sequence[Path], bytes_then: int = 0) -> Sou
     """
     if not folders:
         return Unknown("the report does not hold this file", "name its folder: --source-dir DIR")
-    parts = _parts(file)
+    parts = _parts(file)[-_MOST_PARTS:]
     for folder in folders:
         for i in range(len(parts)):
             path = folder.joinpath(*parts[i:])
-            if path.is_file() and path.resolve().is_relative_to(folder.resolve()):
+            if _is_within(path, folder):
                 return _read(path, bytes_then)
     names = ", ".join(clean(str(folder)) for folder in folders)
     return Unknown(f"no folder of --source-dir has {parts[-1] if parts else file}: {names}")
+
+
+def _is_within(path: Path, folder: Path) -> bool:
+    try:
+        return path.is_file() and path.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError):
+        return False  # it may not be looked at, or its name is none
 
 
 def _parts(file: str) -> list[str]:

@@ -33,6 +33,7 @@ _SAMPLED = "smsp__pcsamp_"
 _EXECUTED = frozenset({"inst_executed", "thread_inst_executed"})
 _NARROW, _WIDE, _FIRST_WIDE = 8, 16, 7
 """Bytes of an instruction, before Volta and from it on."""
+_MEMORY = 1 << 64
 _MOST_INSTRUCTIONS = 1 << 20
 _NOT_SAMPLED = Unknown("nothing was collected by instruction", "add --section SourceCounters")
 _NO_LINES = Unknown(
@@ -259,7 +260,7 @@ def _functions_hit(code: StoredCode, addresses: Sequence[int], cubin: Cubin) -> 
     found = []
     for name, start, index in (loaded[i] for i in sorted(hit) if i >= 0):
         symbol = cubin.function(index, name)
-        if symbol is not None:
+        if symbol is not None and start + symbol.size <= _MEMORY:
             found.append(_Function(name, start, symbol.size, symbol.index))
     return found
 
@@ -289,7 +290,7 @@ class _Rows:
         self._functions: list[str] = [""]
         count = len(addresses)
         self._function_id = array("q", [0]) * count
-        self._offsets = array("q", addresses if count else [])
+        self._offsets = array("Q", addresses)
         self._files: dict[SourceName, int] = {}
         self._file_id = array("q", [-1]) * count
         self._line, self._ptx_line = array("q", [0]) * count, array("q", [0]) * count

@@ -131,3 +131,8 @@ def test_of_several_rows_at_one_place_the_outermost_counts() -> None:
         LineRow(32, A, 6),
         LineRow(48, None, 0),
     ]
+
+
+def test_lines_that_no_file_has_are_none() -> None:
+    below, beyond = b"\x03\x7e\x01", b"\x03\xff\xff\xff\xff\xff\xff\x00\x01"
+    assert [row.line for row in rows(version_2(SET_ADDRESS + below + beyond + END))] == [0, 0, 0]

@@ -15,9 +15,10 @@ from llmtop.model import KernelCode, KernelCodes, SourceText, Unknown
 from llmtop.parsers import disassembly
 from llmtop.parsers.cubin import Cubin, CubinError
 from llmtop.parsers.ncu_rep.container import ReportFile, read_blocks
+from llmtop.parsers.ncu_rep.ncu_rep_pb2 import Instance, Metric, Value
 from llmtop.parsers.ncu_rep.sources import StoredCode, stored_code
 from llmtop.parsers.registry import load
-from tests.parsers.sample_reports import DECODE, LADDER, content, ncu_reports
+from tests.parsers.sample_reports import DECODE, LADDER, content, kernel, ncu_reports, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,7 +153,18 @@ def test_nothing_outside_of_the_folders_is_opened(without_text: Path, tmp_path: 
     secret.write_text("secret")
     (folder / "link.cu").symlink_to(secret)
     codes = codes_of(without_text).within([folder])
-    for name in ("../secret.cu", "/a/../../secret.cu", str(secret), "link.cu", "", "/", ".."):
+    for name in (
+        "../secret.cu",
+        "/a/../../secret.cu",
+        str(secret),
+        "link.cu",
+        "",
+        "/",
+        "..",
+        "a" * 5000,
+        "b/" * 5000,
+        "\0",
+    ):
         assert isinstance(codes.source(0, name), Unknown), name
 
 
@@ -319,6 +331,19 @@ def refused(path: Path) -> str:
     except FileError as error:
         return str(error)
     return ""
+
+
+def test_addresses_at_the_end_of_memory_are_addresses(tmp_path: Path) -> None:
+    highest = (1 << 64) - 16
+    samples = Metric(
+        name=0, value=Value(uint64=7), instances=[Instance(key=Value(uint64=highest), value=Value(uint64=7))]
+    )
+    path = tmp_path / "made.ncu-rep"
+    path.write_bytes(report(kernel(metrics=[samples]), names=[b"smsp__pcsamp_sample_count"]))
+    codes = codes_of(path)
+    assert list(known(codes, 0).addresses) == [highest]
+    assert codes.values(0, "smsp__pcsamp_sample_count") == {highest: 7}
+    assert "machine code" in str(known(codes, 0).why_no_lines)
 
 
 def test_a_cubin_is_not_read_before_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

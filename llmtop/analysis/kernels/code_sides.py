@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -129,9 +130,9 @@ class CodeSides:
             return sorted({code.ptx_line[i] - 1 for i in instructions if code.ptx_line[i]})
         if self.file not in code.files:
             return []
-        places = {number: row for row, number in enumerate(self.numbers)}
         shown = code.files.index(self.file)
-        return sorted({places[code.line[i]] for i in instructions if code.file_id[i] == shown})
+        lines = {code.line[i] for i in instructions if code.file_id[i] == shown}
+        return sorted(bisect_left(self.numbers, line) for line in lines)
 
     def hot(self, side: CodeSide, reason: str = "") -> list[CodePlace]:
         """The rows of a side that wait, for one reason or for any, in all files, the one that waits most first."""
