@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.grid import Grid
-from llmtop.analysis.threads.cells import ThreadCells, thread_cells
+from llmtop.analysis.threads.cells import NOT_SAMPLED, ThreadCells, thread_cells
 from llmtop.analysis.threads.probes import NOT_SEEN
-from llmtop.analysis.threads.shares import NOT_SAMPLED
 from llmtop.model import NS_PER_S, Metric, Trace, Track, TrackId, TrackKind
 from tests.analysis.probe_traces import PROCESS, START_NS, THREAD, Probed, Rate
 

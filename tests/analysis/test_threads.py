@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from llmtop import ids
 from llmtop import vocabulary as v
+from llmtop.analysis.threads.cells import NOT_SAMPLED
 from llmtop.analysis.threads.details import ThreadDetails, thread_details
 from llmtop.analysis.threads.shares import (
-    NOT_SAMPLED,
     Shares,
     ThreadRow,
     ThreadsView,

@@ -19,7 +19,6 @@ from llmtop.analysis.threads.probes import (
     sync_is_known,
     sync_watch,
 )
-from llmtop.analysis.threads.shares import NOT_SAMPLED
 from llmtop.model import NS_PER_S, Trace, TrackId, TrackKind
 from llmtop.vocabulary import ThreadCause
 
@@ -36,6 +35,7 @@ RUN_QUEUE = "run_queue"
 THROTTLED = "throttled"
 CUDA_SYNC = "cuda_sync"
 _BLOCKED = "blocked:"
+NOT_SAMPLED = "not sampled"
 _LEAST_COVERED = 0.5
 """Measured sleeps that make up less than this of a cell's blocked time do not speak for the rest of it."""
 

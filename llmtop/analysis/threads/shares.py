@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import FRESH_NS, counter_increase, latest, source, why_kind_missing
-from llmtop.analysis.threads.cells import spinning_share
+from llmtop.analysis.threads.cells import NOT_SAMPLED, spinning_share
 from llmtop.analysis.threads.probes import (
     NOT_SEEN,
     ProbeSeries,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from llmtop.model import Series
 
 WINDOW_NS = 10 * NS_PER_S
-NOT_SAMPLED = "not sampled"
 SAMPLED = "sampled at each poll"
 EXACT = "measured at each sleep"
 _CLOSE = 0.02
