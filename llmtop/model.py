@@ -784,6 +784,7 @@ class Origin:
         utc_ns: When the clock of the trace read 0, in ns since 1970 on the clock of its host; None where nothing tells.
         rank: Of the process in its group of several that work on one thing, and `ranks` how many these are.
         host: The machine's name; empty where nothing tells.
+        range_term: What people call a range that the program marks itself, of what recorded it: NVTX alone has its own.
     """
 
     kind: str
@@ -795,6 +796,7 @@ class Origin:
     rank: int | None = None
     ranks: int | None = None
     host: str = ""
+    range_term: str = "NVTX range"
 
     @property
     def is_ncu(self) -> bool:

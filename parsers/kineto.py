@@ -154,6 +154,7 @@ def _origin(path: Path, facts: Mapping[str, Any], events: EventSorter, tables: T
         utc_ns=_began(facts, tables.zero_ns),
         rank=rank,
         ranks=ranks,
+        range_term="annotation",
     )
 
 

@@ -46,7 +46,6 @@ Table: TypeAlias = By | Listed | Literal["memory"] | CodeOf
 """What one table can be of."""
 _TITLES: Mapping[By, str] = {
     By.STEP: "Steps",
-    By.NVTX: "Time by NVTX range",
     By.STREAM: "Time by stream",
     By.RANK: "Time by GPU",
 }
@@ -118,6 +117,8 @@ def title_of(trace: Trace, wanted: WantedTable) -> str:
         return memory_table.TITLE
     if isinstance(by, CodeOf):
         return TITLES[by.by]
+    if by is By.NVTX:
+        return f"Time by {trace.origin.range_term}"
     return listed_table.TITLES[by] if isinstance(by, Listed) else _TITLES[by]
 
 

@@ -402,7 +402,7 @@ def _spans(trace: Trace, *, each: bool) -> Iterator[str]:
     rows = span_rows(trace, each=each)
     if not rows:
         return
-    yield "<section><h2>NVTX ranges, copies and calls</h2>\n"
+    yield f"<section><h2>{escape(trace.origin.range_term)}s, copies and calls</h2>\n"
     yield from html_table(_SPAN_COLUMNS, map(span_cells, rows[:_KERNELS]))
     if len(rows) > _KERNELS:
         yield f"<p class='why'>{len(rows) - _KERNELS} more are not shown.</p>\n"

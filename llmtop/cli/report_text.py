@@ -170,7 +170,7 @@ def _ranges(trace: Trace, style: TextStyle) -> Iterator[str]:
     shares = range_shares(trace, each=style.each_range)
     if not shares:
         return
-    yield from heading("Kernel time by NVTX range (one within another counts in both)", style)
+    yield from heading(f"Kernel time by {trace.origin.range_term} (one within another counts in both)", style)
     for share in shares[:_RANGES]:
         times = "" if share.times is None else counted(share.times, "time")
         head = (

@@ -172,7 +172,7 @@ def test_a_row_has_the_numbers_of_its_kernel() -> None:
         "name": "k", "share": 75.0, "duration": 3000.0, "bound": "memory", "roofline": 50.0, "occupancy": 45.0,
         "stall": "wait 75 %", "grid": "64", "block": "128", "registers": 32, "launch": 0,
         "dram": 1e12, "dram_share": 50.0, "l1": 20.0, "l2": 60.0, "waves": 4.0, "class": "DRAM", "family": "other",
-        "range": "(in no NVTX range)",
+        "range": "(in no range)",
     }  # fmt: skip
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from llmtop import ids
-from llmtop.analysis.timeline.span_rows import SpanRow, span_rows
+from llmtop.analysis.timeline.span_rows import SpanRow, span_cells, span_rows
 from llmtop.model import Origin, SpanTable, Trace
 from llmtop.parsers.registry import load
 from tests.kernel_traces import TIMELINE, Launch, report
@@ -61,3 +62,9 @@ def test_the_sample_s_ranges_hold_all_its_kernels() -> None:
 
 def test_a_report_of_kernels_has_none() -> None:
     assert span_rows(report(Launch("k"))) == ()
+
+
+def test_ranges_are_called_by_what_recorded_them() -> None:
+    marked = trace(table("nvtx", ("forward", THREAD, 0, 100, -1, math.nan)))
+    of_pytorch = replace(marked, origin=replace(marked.origin, range_term="annotation"))
+    assert [span_cells(span_rows(one)[0])[0] for one in (marked, of_pytorch)] == ["NVTX range", "annotation"]

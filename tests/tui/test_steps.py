@@ -46,7 +46,7 @@ async def test_a_key_makes_rows_of_ranges_streams_and_gpus() -> None:
             await settle(pilot)
             seen.append(app.screen_text())
     assert all(
-        title in text for title, text in zip(("NVTX ranges", "streams", "GPUs", "decode steps"), seen, strict=True)
+        title in text for title, text in zip(("Steps: ranges", "streams", "GPUs", "decode steps"), seen, strict=True)
     )
     assert "321 ms" in seen[0], "all decode ranges together"
     assert "stream 7" in seen[1]

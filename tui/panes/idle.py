@@ -30,7 +30,7 @@ _AT_WORK = "with a kernel, a copy or a graph running; those that overlap count o
 _COLUMNS = (
     Column("gpu", "GPU", width=6, help="which GPU; all together add up their times"),
     Column("cause", "time of the GPU", width=23, help="at work, or why it had nothing to do"),
-    Column("name", "call or range", width=0, help="the CUDA or OS call, or the NVTX range, of the thread"),
+    Column("name", "call or range", width=0, help="the CUDA or OS call, or the range, of the thread"),
     Column("ns", "time", "ns", width=8, help="all of it"),
     Column("share", "capture", "ratio", width=7, shrink=1, help="share of the capture's time"),
     Column("idle", "idle", "ratio", width=6, shrink=2, help="share of the idle time"),
@@ -132,7 +132,7 @@ def _details(row: IdleRow, reason: str, began_ns: int | None) -> Iterator[tuple[
     for function, samples in row.functions:
         yield f"CPU samples in {function}: {samples}", "text"
     for name, ns in row.ranges:
-        yield f"in the NVTX range {name}: {duration(ns)}", "text"
+        yield f"in the range {name}: {duration(ns)}", "text"
     if row.drained_ns:
         share = percent(100 * row.drained_ns / row.ns)
         yield f"{share} of it in gaps that began as the GPU ran dry under a call that waited for it", "text"

@@ -49,8 +49,8 @@ _BY = {
     Grouping.SHAPE: "by name and shape",
     Grouping.NAME: "by name",
     Grouping.LAUNCH: "every launch",
-    Grouping.RANGE: "by NVTX range",
-    Grouping.EACH_RANGE: "by each NVTX range alone",
+    Grouping.RANGE: "by range",
+    Grouping.EACH_RANGE: "by each range alone",
 }
 
 
@@ -90,7 +90,7 @@ class KernelsPane(ListPane[KernelRows]):
     title = "Kernels"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("h", "histograms", "histograms", tooltip="Histograms of all launches, or the table again"),
-        Binding("b", "group", "group by", tooltip="Group by name and shape, by name, not at all, or by NVTX range"),
+        Binding("b", "group", "group by", tooltip="Group by name and shape, by name, not at all, or by range"),
         IN_TIME,
     ]
 

@@ -133,7 +133,7 @@ class SpansPane(ListPane["dict[Hashable, SpanRow] | tuple[ListedRow, ...]"]):
 
 
 def _details(row: SpanRow) -> Iterator[tuple[str, str]]:
-    yield f"{TITLES[row.kind]}: {row.name}", "title"
+    yield f"{row.what or TITLES[row.kind]}: {row.name}", "title"
     yield _MEANINGS[row.kind], "dim"
     times = "once" if row.count == 1 else f"{count(row.count)} times"
     yield f"{times}, {duration(row.total_ns)}{'' if row.count == 1 else ' together'}", "text"

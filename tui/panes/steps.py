@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 _NEXT = {By.STEP: By.NVTX, By.NVTX: By.STREAM, By.STREAM: By.RANK, By.RANK: By.STEP}
-_TITLES = {By.STEP: "Steps", By.NVTX: "Steps: NVTX ranges", By.STREAM: "Steps: streams", By.RANK: "Steps: GPUs"}
+_TITLES = {By.STEP: "Steps", By.NVTX: "Steps: ranges", By.STREAM: "Steps: streams", By.RANK: "Steps: GPUs"}
 
 
 class StepsPane(ListPane[Breakdown]):
@@ -40,7 +40,7 @@ class StepsPane(ListPane[Breakdown]):
     title = "Steps"
     is_of_reports = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("b", "by", "by", tooltip="By step, by NVTX range, by stream, by GPU or rank"),
+        Binding("b", "by", "by", tooltip="By step, by range, by stream, by GPU or rank"),
         IN_TIME,
     ]
 

@@ -196,8 +196,10 @@ def only_range(trace: Trace, wanted: str) -> Trace | Unknown:
         if not names:
             remedy = "capture with ncu --nvtx or nsys --trace=cuda,nvtx"
             return Unknown("no kernel was launched in an NVTX range", remedy)
-        return Unknown(f'no kernel was launched in an NVTX range "{wanted}"', f"there are: {', '.join(names)}")
-    why = Unknown(f'only kernels of the NVTX range "{wanted}" are looked at', _WITHOUT_RANGE, UnknownKind.NOT_ASKED)
+        return Unknown(f'no kernel was launched in a range "{wanted}"', f"there are: {', '.join(names)}")
+    why = Unknown(
+        f'only kernels of the {trace.origin.range_term} "{wanted}" are looked at', _WITHOUT_RANGE, UnknownKind.NOT_ASKED
+    )
     return replace(
         trace,
         kernels=only_launches(trace.kernels, chosen),
@@ -217,7 +219,7 @@ WINDOW_FACT = "window"
 def in_range(trace: Trace) -> str:
     """What alone is looked at, as `only_range` and `only_time` make it; else empty."""
     if (wanted := trace.origin.facts.get(RANGE_FACT)) is not None:
-        return f'only the kernels launched in the NVTX range "{wanted}"'
+        return f'only the kernels launched in the {trace.origin.range_term} "{wanted}"'
     window = trace.origin.facts.get(WINDOW_FACT)
     return "" if window is None else f"only the capture's time from {window}"
 

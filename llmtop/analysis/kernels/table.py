@@ -443,7 +443,7 @@ def _merged_range(kernels: Kernels, row: Row) -> Cell:
 
 
 def _nested(path: Path) -> str:
-    return " > ".join(path) or "(in no NVTX range)"
+    return " > ".join(path) or "(in no range)"
 
 
 def _number(kernels: Kernels, row: Row) -> Cell:
@@ -587,11 +587,9 @@ _SHAPED_NAME = ColumnField(
     Column("name", "kernel", width=0, shrink=0, help="short name; [grid] where kernels differ by that alone"),
     _shaped_name,
 )
-_EACH_RANGE = ColumnField(
-    Column("range", "NVTX range", width=0, shrink=0, help="the ranges open at the launch"), _range
-)
+_EACH_RANGE = ColumnField(Column("range", "range", width=0, shrink=0, help="the ranges open at the launch"), _range)
 _RANGE = ColumnField(replace(_EACH_RANGE.column, help="the ranges open at the launch; # is any number"), _merged_range)
-_IN_RANGE = ColumnField(Column("range", "NVTX range", "", 20, 18, "the ranges open at the launch"), _range)
+_IN_RANGE = ColumnField(Column("range", "range", "", 20, 18, "the ranges open at the launch"), _range)
 _SHARE = ColumnField(Column("share", "time", "%", 6, 1, "share of the time of all kernels"), _share)
 _CALLS = ColumnField(Column("calls", "calls", "1", 6, 3, "launches in this row"), _calls)
 _DURATION = ColumnField(Column("duration", "duration", "ns", 8, 2, "time on the GPU, all calls together"), _total)

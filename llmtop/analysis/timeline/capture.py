@@ -58,7 +58,8 @@ def capture_length(trace: Trace) -> str:
         return ""
     tables = {kind: spans for kind, spans in trace.spans.items() if len(spans)}
     around = [kind for kind, spans in tables.items() if spans.start_ns[0] < trace.start_ns or _ends_after(trace, spans)]
-    ends = [what for what, kinds in _ENDS.items() if tables.keys() & kinds] or ["event"]
+    called = {"NVTX range": trace.origin.range_term}
+    ends = [called.get(what, what) for what, kinds in _ENDS.items() if tables.keys() & kinds] or ["event"]
     each = ", for one GPU" if len(gpus_at_work(trace)) > 1 else ""
     said = (
         f'"of the capture" is a share of the {duration(length)} from the first to the last {listed(ends, "or")}{each}'

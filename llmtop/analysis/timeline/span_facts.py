@@ -75,7 +75,7 @@ def span_facts(timeline: TraceTimeline, code: int) -> SpanFacts:
     grid, block = _shape(timeline, spans, row)
     return SpanFacts(
         code=code,
-        what=kind_title(spans.kind),
+        what=timeline.trace.origin.range_term if spans.kind == SpanKind.NVTX else kind_title(spans.kind),
         name=timeline.name(code)[1],
         track=_track_name(timeline, track),
         start_ns=start,

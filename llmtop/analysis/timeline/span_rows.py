@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from llmtop.analysis.timeline.collectives import Collective, collectives, speed_text
 from llmtop.analysis.timeline.listed import Statistics
@@ -55,6 +55,7 @@ class SpanRow:
             of others.
         recorded: What else is told of them, in words: "category io; payload 1 to 8".
         speed: Of collectives, how fast they were.
+        what: What to call one where that is not what `TITLES` has.
     """
 
     kind: str
@@ -68,6 +69,7 @@ class SpanRow:
     times: Statistics | None = field(default=None, compare=False)
     recorded: str = ""
     speed: str = ""
+    what: str = field(default="", compare=False)
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -81,7 +83,17 @@ def span_cells(row: SpanRow) -> tuple[Cell, ...]:
     """As tables show it: kind, name, count; total, mean and longest; GPU time, launches; bytes, bytes a second."""
     times = row.total_ns, row.total_ns / row.count, row.longest_ns
     told = row.recorded or None
-    return TITLES[row.kind], row.name, row.count, *times, row.gpu_ns, row.launches, row.bytes, row.bytes_per_s, told
+    return (
+        row.what or TITLES[row.kind],
+        row.name,
+        row.count,
+        *times,
+        row.gpu_ns,
+        row.launches,
+        row.bytes,
+        row.bytes_per_s,
+        told,
+    )
 
 
 def span_rows(trace: Trace, *, each: bool = False) -> tuple[SpanRow, ...]:
@@ -91,7 +103,8 @@ def span_rows(trace: Trace, *, each: bool = False) -> tuple[SpanRow, ...]:
     for kind in TITLES:
         if (spans := trace.spans.get(kind)) is not None:
             found = _rows(spans, launched if kind == SpanKind.NVTX else None, each=each)
-            rows += sorted(found, key=lambda row: -row.total_ns)
+            term = trace.origin.range_term if kind == SpanKind.NVTX else ""
+            rows += sorted((replace(row, what=term) for row in found), key=lambda row: -row.total_ns)
         elif kind == COLLECTIVE:
             rows += sorted(_sent(trace), key=lambda row: -row.total_ns)
     return tuple(rows)

@@ -96,7 +96,7 @@ def find_steps(trace: Trace) -> Steps | Unknown:
 
 
 _NOT_FOUND = Unknown(
-    "no NVTX range recurs over the GPU work, and its kernels do not repeat",
+    "no range recurs over the GPU work, and its kernels do not repeat",
     "mark each step with an NVTX range (torch.cuda.nvtx.range, nvtxRangePush) and capture with --trace=cuda,nvtx",
 )
 
@@ -170,7 +170,9 @@ def _recurring(trace: Trace, by_thread: Mapping[TrackId, Sequence[Range]]) -> St
         return None
     titles = ", ".join(dict.fromkeys(one.title for one in best))
     covered = min(one.covered for one in best)
-    found = f"by the NVTX ranges {titles}, in which {percent(100 * covered)} of the GPU's work was asked for"
+    found = (
+        f"by the {trace.origin.range_term}s {titles}, in which {percent(100 * covered)} of the GPU's work was asked for"
+    )
     return _steps(trace, [one for candidate in best for one in candidate.ranges], found)
 
 

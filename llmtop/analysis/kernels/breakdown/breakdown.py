@@ -332,8 +332,8 @@ def _by_range(trace: Trace, times: RangeTimes | None, *, each: bool) -> Breakdow
         return trace.why_missing(whats.NVTX) or Unknown("the capture has no NVTX ranges", "add --trace=nvtx")
     parts = [_part(trace, name, own) for name, windows in named.items() if (own := _cut(windows, times))]
     found = (
-        "by NVTX range: each lasts until all that was asked for in it is done; one within another counts in both, "
-        f"unless both have one name{_disputed(trace)}"
+        f"by {trace.origin.range_term}: each lasts until all that was asked for in it is done; one within another "
+        f"counts in both, unless both have one name{_disputed(trace)}"
     )
     return Breakdown(By.NVTX, found, tuple(sorted(parts, key=lambda one: (-one.account.wall_ns, one.name))))
 
