@@ -122,7 +122,7 @@ def _why_nothing(trace: Trace) -> object | None:
 
 def _compared(traces: Sequence[Trace], baseline: int) -> list[Compared]:
     """Each of the others beside the baseline, in their order."""
-    from llmtop.analysis.diff.side import sides
+    from llmtop.analysis.pages.diff.side import sides
     from llmtop.cli.diff_pages import Compared
 
     others = [trace for i, trace in enumerate(traces) if i != baseline]
@@ -172,8 +172,8 @@ def _of_kernels(trace: Trace, wanted: str | None, kind: str, *, to_terminal: boo
         FileError: It has none.
         UsageError: The baseline is none of them.
     """
-    from llmtop.analysis.diff.ladder import ladder_of_kernels
     from llmtop.analysis.kernels.absent import no_kernels
+    from llmtop.analysis.pages.diff.ladder import ladder_of_kernels
 
     if (why := no_kernels(trace)) is not None:
         raise FileError(f"{trace.origin.path} has no kernels to compare with each other: {why}")
@@ -195,8 +195,8 @@ def _of_kernels(trace: Trace, wanted: str | None, kind: str, *, to_terminal: boo
 
 def _kernel(trace: Trace, wanted: str | None) -> int:
     """The place of the kernel that the others are held against: its number, or the only one with that in its name."""
-    from llmtop.analysis.diff.ladder import kernel_rungs
     from llmtop.analysis.kernels.table import kernels_of
+    from llmtop.analysis.pages.diff.ladder import kernel_rungs
 
     kernels = kernels_of(trace)
     rows = kernel_rungs(kernels)
@@ -214,7 +214,7 @@ def _kernel(trace: Trace, wanted: str | None) -> int:
 
 def _judge(compared: Sequence[Compared], most_percent: float) -> None:
     """Raise what makes a job of CI fail."""
-    from llmtop.analysis.diff.headline import headline
+    from llmtop.analysis.pages.diff.headline import headline
 
     for one in compared:
         found, name = headline(one.before, one.after), one.after.trace.origin.path

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.diff.beside import function_changes
-from llmtop.analysis.diff.kernels import CallTimes, KernelChange, kernel_changes
-from llmtop.analysis.diff.page import ladder_section, says
+from llmtop.analysis.pages.diff.beside import function_changes
+from llmtop.analysis.pages.diff.kernels import CallTimes, KernelChange, kernel_changes
+from llmtop.analysis.pages.diff.page import ladder_section, says
 from llmtop.analysis.tables import csv_line, csv_of
 
 if TYPE_CHECKING:
-    from llmtop.analysis.diff.ladder import Rung
+    from llmtop.analysis.pages.diff.ladder import Rung
     from llmtop.cli.diff_pages import Compared
 
 _COLUMNS = (

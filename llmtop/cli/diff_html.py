@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from llmtop.analysis.diff.verdict import Outcome
+from llmtop.analysis.pages.diff.verdict import Outcome
 from llmtop.cli.html_parts import html_table, page_begin, page_end
 
 if TYPE_CHECKING:
-    from llmtop.analysis.diff.page import DiffSection
+    from llmtop.analysis.pages.diff.page import DiffSection
     from llmtop.cli.diff_pages import DiffPage
 
 _ROWS = 2000

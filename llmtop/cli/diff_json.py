@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.diff.beside import (
+from llmtop.analysis.pages.diff.beside import (
     api_changes,
     findings_change,
     function_changes,
@@ -16,18 +16,18 @@ from llmtop.analysis.diff.beside import (
     memory_changes,
     setup_changes,
 )
-from llmtop.analysis.diff.headline import Headline, headline
-from llmtop.analysis.diff.kernels import CallTimes, KernelChange, kernel_changes
-from llmtop.analysis.diff.page import says
-from llmtop.analysis.diff.verdict import Outcome
-from llmtop.analysis.diff.why import FactChange, why
+from llmtop.analysis.pages.diff.headline import Headline, headline
+from llmtop.analysis.pages.diff.kernels import CallTimes, KernelChange, kernel_changes
+from llmtop.analysis.pages.diff.page import says
+from llmtop.analysis.pages.diff.verdict import Outcome
+from llmtop.analysis.pages.diff.why import FactChange, why
 from llmtop.cli.diff_pages import A, rungs_of
 from llmtop.cli.documents import fact, finding_document
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
-    from llmtop.analysis.diff.ladder import Rung
-    from llmtop.analysis.diff.side import Side
+    from llmtop.analysis.pages.diff.ladder import Rung
+    from llmtop.analysis.pages.diff.side import Side
     from llmtop.cli.diff_pages import Compared
     from llmtop.cli.documents import Json
     from llmtop.model import Trace

@@ -8,16 +8,16 @@ from itertools import islice
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.diff.ladder import ladder_of_kernels, ladder_of_reports
-from llmtop.analysis.diff.page import diff_sections, ladder_section
-from llmtop.analysis.diff.verdict import diff_verdict
+from llmtop.analysis.pages.diff.ladder import ladder_of_kernels, ladder_of_reports
+from llmtop.analysis.pages.diff.page import diff_sections, ladder_section
+from llmtop.analysis.pages.diff.verdict import diff_verdict
 from llmtop.cli.report_rows import counted
 
 if TYPE_CHECKING:
-    from llmtop.analysis.diff.ladder import Rung
-    from llmtop.analysis.diff.page import DiffSection
-    from llmtop.analysis.diff.side import Side
-    from llmtop.analysis.diff.verdict import DiffVerdict
+    from llmtop.analysis.pages.diff.ladder import Rung
+    from llmtop.analysis.pages.diff.page import DiffSection
+    from llmtop.analysis.pages.diff.side import Side
+    from llmtop.analysis.pages.diff.verdict import DiffVerdict
     from llmtop.model import Trace
 
 CARE = "with care"
@@ -81,7 +81,7 @@ def rungs_of(compared: Sequence[Compared]) -> tuple[Rung, ...]:
 
 def kernel_pages(trace: Trace, baseline: int) -> Iterator[DiffPage]:
     """The ladder of one report's kernels."""
-    from llmtop.analysis.diff.side import sides
+    from llmtop.analysis.pages.diff.side import sides
 
     yield DiffPage(((A, about(sides(trace, trace)[0])),), None, (ladder_section(ladder_of_kernels(trace, baseline)),))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from llmtop.cli.text_layout import TextStyle, heading, in_ascii, table_lines, wrapped
 
 if TYPE_CHECKING:
-    from llmtop.analysis.diff.page import DiffSection
+    from llmtop.analysis.pages.diff.page import DiffSection
     from llmtop.cli.diff_pages import DiffPage
 
 _ROWS = 30

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from llmtop import ids
-from llmtop.analysis.diff.beside import api_changes, findings_change, idle_changes, memory_changes, setup_changes
-from llmtop.analysis.diff.comparable import caveats
-from llmtop.analysis.diff.headline import Headline, Unit, headline, what_is_left
-from llmtop.analysis.diff.kernels import kernel_changes
-from llmtop.analysis.diff.match import Likeness
-from llmtop.analysis.diff.noise import Noise, noise_of_sum
-from llmtop.analysis.diff.page import diff_sections, facts_said
-from llmtop.analysis.diff.side import sides
-from llmtop.analysis.diff.verdict import Outcome, diff_verdict
-from llmtop.analysis.diff.why import why
+from llmtop.analysis.pages.diff.beside import api_changes, findings_change, idle_changes, memory_changes, setup_changes
+from llmtop.analysis.pages.diff.comparable import caveats
+from llmtop.analysis.pages.diff.headline import Headline, Unit, headline, what_is_left
+from llmtop.analysis.pages.diff.kernels import kernel_changes
+from llmtop.analysis.pages.diff.match import Likeness
+from llmtop.analysis.pages.diff.noise import Noise, noise_of_sum
+from llmtop.analysis.pages.diff.page import diff_sections, facts_said
+from llmtop.analysis.pages.diff.side import sides
+from llmtop.analysis.pages.diff.verdict import Outcome, diff_verdict
+from llmtop.analysis.pages.diff.why import why
 from llmtop.model import Origin, Stack, Trace, Unknown
 from tests.kernel_traces import COMPUTE, DRAM, MEMORY, OCCUPANCY, Launch, report, stall_ratios
 from tests.nsys_capture import Capture

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from llmtop.analysis.diff.beside_baseline import baseline_columns, launch_beside
-from llmtop.analysis.diff.page import diff_view
 from llmtop.analysis.kernels.table import Grouping, kernel_table
+from llmtop.analysis.pages.diff.beside_baseline import baseline_columns, launch_beside
+from llmtop.analysis.pages.diff.page import diff_view
 from llmtop.model import Unknown
 from llmtop.tui.render.diff import diff_lines
 from llmtop.tui.render.look import Look

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-from llmtop.analysis.diff.page import DiffView, diff_view
+from llmtop.analysis.pages.diff.page import DiffView, diff_view
 from llmtop.model import Trace, Unknown
 from llmtop.tui.panes.lines import LinesPane
 from llmtop.tui.render.diff import diff_lines

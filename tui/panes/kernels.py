@@ -137,7 +137,7 @@ class KernelsPane(ListPane[KernelRows]):
         table = kernel_table(trace, self.grouping)
         if self.context.baseline is not None:
             # Imported here: most files are looked at by themselves.
-            from llmtop.analysis.diff.beside_baseline import baseline_columns
+            from llmtop.analysis.pages.diff.beside_baseline import baseline_columns
 
             table = replace(table, more=baseline_columns(trace, self.context.baseline.trace))
         return no_kernels(trace) or table

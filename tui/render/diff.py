@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from llmtop.analysis.diff.verdict import Outcome
+from llmtop.analysis.pages.diff.verdict import Outcome
 from llmtop.tui.render.lines import line, prose
 from llmtop.tui.render.table import cell_text, header, place_columns, row
 
 if TYPE_CHECKING:
     from textual.strip import Strip
 
-    from llmtop.analysis.diff.page import DiffSection, DiffView
+    from llmtop.analysis.pages.diff.page import DiffSection, DiffView
     from llmtop.analysis.tables import RowTable
     from llmtop.tui.render.look import Look
 

@@ -180,7 +180,7 @@ def _launch_view(
     if baseline is None:
         return view
     # Imported here: most files are looked at by themselves.
-    from llmtop.analysis.diff.beside_baseline import launch_beside
+    from llmtop.analysis.pages.diff.beside_baseline import launch_beside
 
     beside = launch_beside(trace, launch, baseline.trace)
     return replace(view, beside=replace(beside, said=f"{baseline.name}: {beside.said}"))

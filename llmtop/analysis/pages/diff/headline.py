@@ -10,16 +10,16 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.diff.kernels import KernelChange, kernel_changes, noise_of_calls
-from llmtop.analysis.diff.noise import Noise, TimeSample, noise_of
 from llmtop.analysis.kernels.breakdown.breakdown import Difference, shares_of
+from llmtop.analysis.pages.diff.kernels import KernelChange, kernel_changes, noise_of_calls
+from llmtop.analysis.pages.diff.noise import Noise, TimeSample, noise_of
 from llmtop.text import listed
 from llmtop.units import percent
 
 if TYPE_CHECKING:
-    from llmtop.analysis.diff.side import Side, StepSample
     from llmtop.analysis.kernels.breakdown.breakdown import Share
     from llmtop.analysis.kernels.family import KernelFamily
+    from llmtop.analysis.pages.diff.side import Side, StepSample
 
 _BY_KERNEL = 12
 """More kernels that differ are summed up by family; the table of kernels has each."""

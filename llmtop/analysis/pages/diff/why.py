@@ -8,19 +8,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.diff.comparable import SM_CLOCK
-from llmtop.analysis.diff.noise import FEWEST, TimeSample, noise_of
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.counters import first, number, total
 from llmtop.analysis.kernels.table import dimensions
+from llmtop.analysis.pages.diff.comparable import SM_CLOCK
+from llmtop.analysis.pages.diff.noise import FEWEST, TimeSample, noise_of
 from llmtop.model import Unknown, Value
 
 if TYPE_CHECKING:
-    from llmtop.analysis.diff.kernels import CallTimes, KernelChange
-    from llmtop.analysis.diff.side import Side
     from llmtop.analysis.kernels.counters import Counters
     from llmtop.analysis.kernels.stalls import Stalls
     from llmtop.analysis.kernels.table import KernelFacts
+    from llmtop.analysis.pages.diff.kernels import CallTimes, KernelChange
+    from llmtop.analysis.pages.diff.side import Side
 
 SAME = 0.05
 """Counters of one launch each that differ by no more are taken for the same: replays alone make some per cent."""

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.diff.beside import function_changes
-from llmtop.analysis.diff.comparable import Caveat, caveats
-from llmtop.analysis.diff.headline import ChangePart, Headline, Unit, headline
-from llmtop.analysis.diff.kernels import kernel_changes, noise_of_calls
-from llmtop.analysis.diff.noise import ERRORS, ONE_CALL, ONE_CALL_NS, RUNS
+from llmtop.analysis.pages.diff.beside import function_changes
+from llmtop.analysis.pages.diff.comparable import Caveat, caveats
+from llmtop.analysis.pages.diff.headline import ChangePart, Headline, Unit, headline
+from llmtop.analysis.pages.diff.kernels import kernel_changes, noise_of_calls
+from llmtop.analysis.pages.diff.noise import ERRORS, ONE_CALL, ONE_CALL_NS, RUNS
 from llmtop.units import duration, percent
 
 if TYPE_CHECKING:
-    from llmtop.analysis.diff.side import Side
+    from llmtop.analysis.pages.diff.side import Side
 
 _NAMED = 3
 _NOTABLE = 0.1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.diff.why import FactChange
+from llmtop.analysis.pages.diff.why import FactChange
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.timeline.account import idle_account
@@ -18,7 +18,7 @@ from llmtop.analysis.timeline.work import gpu_title
 from llmtop.model import TrackKind, Unknown
 
 if TYPE_CHECKING:
-    from llmtop.analysis.diff.side import Side
+    from llmtop.analysis.pages.diff.side import Side
     from llmtop.model import Finding, Trace
 
 _OF_A_RUN = frozenset({"started", "captured", "processes", "begins at", "delay", "host", "nvtx-include"})

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.diff.beside import (
+from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, Spread, breakdown
+from llmtop.analysis.pages.diff.beside import (
     api_changes,
     findings_change,
     function_changes,
@@ -15,21 +16,20 @@ from llmtop.analysis.diff.beside import (
     memory_changes,
     setup_changes,
 )
-from llmtop.analysis.diff.headline import ChangePart, headline, what_is_left
-from llmtop.analysis.diff.kernels import KernelChange, kernel_changes
-from llmtop.analysis.diff.match import Likeness
-from llmtop.analysis.diff.side import Side, sides
-from llmtop.analysis.diff.verdict import DiffVerdict, diff_verdict, noise_said, signed, silent_kernels
-from llmtop.analysis.diff.why import COUNT, FactChange, why
-from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, Spread, breakdown
+from llmtop.analysis.pages.diff.headline import ChangePart, headline, what_is_left
+from llmtop.analysis.pages.diff.kernels import KernelChange, kernel_changes
+from llmtop.analysis.pages.diff.match import Likeness
+from llmtop.analysis.pages.diff.side import Side, sides
+from llmtop.analysis.pages.diff.verdict import DiffVerdict, diff_verdict, noise_said, signed, silent_kernels
+from llmtop.analysis.pages.diff.why import COUNT, FactChange, why
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Unknown
 from llmtop.units import quantity, si
 
 if TYPE_CHECKING:
-    from llmtop.analysis.diff.ladder import Rung
     from llmtop.analysis.kernels.breakdown.step_groups import StepGroup
+    from llmtop.analysis.pages.diff.ladder import Rung
     from llmtop.model import Finding, Trace
 
 EXPLAINED = 10

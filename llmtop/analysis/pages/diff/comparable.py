@@ -9,19 +9,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.commands import profiling
-from llmtop.analysis.diff.kernels import KernelChange, kernel_changes
-from llmtop.analysis.diff.match import Likeness
 from llmtop.analysis.kernels.breakdown.breakdown import By, TimePart, breakdown
 from llmtop.analysis.kernels.counters import first
 from llmtop.analysis.kernels.nvtx_ranges import in_range
 from llmtop.analysis.pages.damage import damage
+from llmtop.analysis.pages.diff.kernels import KernelChange, kernel_changes
+from llmtop.analysis.pages.diff.match import Likeness
 from llmtop.analysis.timeline.work import gpus_at_work
 from llmtop.model import TrackKind, Unknown
 from llmtop.text import listed
 from llmtop.units import percent, quantity
 
 if TYPE_CHECKING:
-    from llmtop.analysis.diff.side import Side
+    from llmtop.analysis.pages.diff.side import Side
     from llmtop.model import Trace
 
 SM_CLOCK = ("smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second")

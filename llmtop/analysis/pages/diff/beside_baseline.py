@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.diff.kernels import KernelChange, kernel_changes
-from llmtop.analysis.diff.match import Likeness
-from llmtop.analysis.diff.page import NO_TIME, facts_said, says
-from llmtop.analysis.diff.side import Side, by_calls
-from llmtop.analysis.diff.verdict import signed
-from llmtop.analysis.diff.why import why
 from llmtop.analysis.kernels.table import ColumnField
+from llmtop.analysis.pages.diff.kernels import KernelChange, kernel_changes
+from llmtop.analysis.pages.diff.match import Likeness
+from llmtop.analysis.pages.diff.page import NO_TIME, facts_said, says
+from llmtop.analysis.pages.diff.side import Side, by_calls
+from llmtop.analysis.pages.diff.verdict import signed
+from llmtop.analysis.pages.diff.why import why
 from llmtop.analysis.pages.launch import LaunchBeside
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Unknown

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.diff.headline import headline
-from llmtop.analysis.diff.noise import Noise, TimeSample, noise_of
 from llmtop.analysis.kernels.table import kernels_of
+from llmtop.analysis.pages.diff.headline import headline
+from llmtop.analysis.pages.diff.noise import Noise, TimeSample, noise_of
 from llmtop.columns import chosen
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
-    from llmtop.analysis.diff.side import Side
     from llmtop.analysis.kernels.table import Kernels, Row
+    from llmtop.analysis.pages.diff.side import Side
     from llmtop.model import Trace
 
 _NO_WORK = Unknown("no floating-point operations were counted")

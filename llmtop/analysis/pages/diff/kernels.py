@@ -8,9 +8,9 @@ from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.diff.match import KernelPair, Likeness, pairs_of
-from llmtop.analysis.diff.noise import Noise, TimeSample, noise_of, noise_of_sum
-from llmtop.analysis.diff.side import Side
+from llmtop.analysis.pages.diff.match import KernelPair, Likeness, pairs_of
+from llmtop.analysis.pages.diff.noise import Noise, TimeSample, noise_of, noise_of_sum
+from llmtop.analysis.pages.diff.side import Side
 from llmtop.columns import chosen
 
 if TYPE_CHECKING:
