@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from llmtop.tui.panes.view import Context, View
 
 MODULES = (
-    "faults",
     "kernels",
+    "gpu_faults",
     "stalls",
     "roofline",
     "sections",

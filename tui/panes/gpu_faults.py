@@ -30,11 +30,11 @@ _NO_FAULTS = Unknown("this is no core dump of a GPU")
 _ACROSS = 4
 
 
-class FaultsPane(ListPane[tuple[GpuFault, ...]]):
+class GpuFaultsPane(ListPane[tuple[GpuFault, ...]]):
     """Each warp that failed: with what, where in the source, in which thread; Enter shows its registers."""
 
     number = 1
-    title = "Faults"
+    title = "GPU faults"
     is_of_reports = False
 
     @classmethod
@@ -71,4 +71,4 @@ def _details(fault: GpuFault) -> Iterator[tuple[str, str]]:
         yield "  ".join(f"R{i:<3} {word:#010x}" for i, word in named), "dim"
 
 
-VIEW: Final = FaultsPane
+VIEW: Final = GpuFaultsPane
