@@ -210,12 +210,10 @@ def test_every_call_and_thread_is_in_one_kind(tmp_path: Path) -> None:
     assert len(trace.spans["os"]) + len(trace.more_spans["other-os"]) == count["OSRT_API"]
 
 
-def test_a_table_that_is_found_damaged_late_costs_itself_and_is_told(capture: Capture, tmp_path: Path) -> None:
-    for at in range(3000):
-        capture.os("read", 1000 + at, 1000 + at)
-    path = capture.write(tmp_path / "capture.sqlite")
+def damage_first_leaf(path: Path, table: str) -> None:
+    """Spoil the page with the first rows of a table that has several."""
     with closing(sqlite3.connect(path)) as database:
-        (root,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'OSRT_API'").fetchone()
+        (root,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
         (size,) = database.execute("PRAGMA page_size").fetchone()
     with path.open("r+b") as file:
         file.seek((root - 1) * size + 12)
@@ -224,6 +222,25 @@ def test_a_table_that_is_found_damaged_late_costs_itself_and_is_told(capture: Ca
         first = int.from_bytes(file.read(4))
         file.seek((first - 1) * size)
         file.write(b"\xee" * size)
+
+
+def test_stacks_that_are_found_damaged_when_they_are_asked_for_are_told(capture: Capture, tmp_path: Path) -> None:
+    for at in range(3000):
+        capture.sample(1000 + at, "read", "main")
+    path = capture.write(tmp_path / "capture.sqlite")
+    damage_first_leaf(path, "SAMPLING_CALLCHAINS")
+    trace = NsysSqliteParser().parse(path)
+    assert trace.issues == []
+    assert list(trace.stacks) == []
+    assert [issue.code for issue in trace.issues] == ["nsys-stacks-lost"]
+    assert len(trace.spans["kernel"]) == 1
+
+
+def test_a_table_that_is_found_damaged_late_costs_itself_and_is_told(capture: Capture, tmp_path: Path) -> None:
+    for at in range(3000):
+        capture.os("read", 1000 + at, 1000 + at)
+    path = capture.write(tmp_path / "capture.sqlite")
+    damage_first_leaf(path, "OSRT_API")
     trace = NsysSqliteParser().parse(path)
     assert trace.issues == []
     assert len(trace.spans["os"]) == 0

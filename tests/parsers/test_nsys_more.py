@@ -306,6 +306,17 @@ def test_samples_of_cpus_are_stacks_by_thread(tmp_path: Path) -> None:
     assert [node.name for node in tree.root.children] == ["thread 101", "thread 500"]
 
 
+def test_frames_without_a_file_have_their_address_and_those_without_that_are_unknown(tmp_path: Path) -> None:
+    capture = Capture()
+    capture.sample(10, "", "main")
+    path = capture.write(tmp_path / "capture.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("INSERT INTO SAMPLING_CALLCHAINS (id, symbol, unresolved, stackDepth) VALUES (1, 999, 1, 2)")
+        database.commit()
+    (stack,) = read(path).stacks
+    assert stack.frames == ("[unknown]", "main", "0x7f00")
+
+
 def test_an_export_without_samples_has_no_stacks(path: Path) -> None:
     assert not read(path).stacks
 
