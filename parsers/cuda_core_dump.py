@@ -211,7 +211,7 @@ class _Dump:
         )
         return fault if code is None else self._in_code(fault, code)
 
-    def _actor(self, section: Section, failed: Sequence[int], code: _Code) -> int | None:
+    def _actor(self, section: Section, failed: Sequence[int], code: _Stood) -> int | None:
         """The row of the one lane that carried out the instruction, where a predicate keeps the others from it.
 
         The predicates are those of when the warp stood: the instruction that failed does not set its own.
@@ -237,7 +237,7 @@ class _Dump:
 
     # Code
 
-    def _relocated(self) -> Iterator[_Function]:
+    def _relocated(self) -> Iterator[_Loaded]:
         """The functions that were loaded, where they were loaded; a damaged image costs its own."""
         for section in self._by_kind[_RELOCATED]:
             content = self._elf.content(section)
@@ -246,23 +246,23 @@ class _Dump:
                 for symbol in image.symbols:
                     if symbol.is_function and symbol.value:
                         text = image.sections[symbol.section] if symbol.section < len(image.sections) else None
-                        yield _Function(symbol.name, symbol.value, symbol.size, section.info, image, text)
+                        yield _Loaded(symbol.name, symbol.value, symbol.size, section.info, image, text)
             except ElfFormatError:
                 continue
 
-    def _code(self, pc: int) -> _Code | None:
+    def _code(self, pc: int) -> _Stood | None:
         found = next((one for one in self._functions if one.start <= pc < one.start + one.size), None)
         if found is None:
             return None
         offset = pc - found.start
         text = b"" if found.text is None else found.image.content(found.text)
-        return _Code(found, offset, text[offset : offset + _INSTRUCTION])
+        return _Stood(found, offset, text[offset : offset + _INSTRUCTION])
 
     def _kernel(self, entry: int) -> str:
         found = next((one.name for one in self._functions if one.start == entry), "")
         return readable(found) or "a kernel of no known name"
 
-    def _in_code(self, fault: GpuFault, code: _Code) -> GpuFault:
+    def _in_code(self, fault: GpuFault, code: _Stood) -> GpuFault:
         """The same with its function, line and instruction."""
         place, instruction = self._lines_and_text(code)
         return replace(
@@ -273,7 +273,7 @@ class _Dump:
             instruction=instruction,
         )
 
-    def _lines_and_text(self, code: _Code) -> tuple[str | Unknown, str | Unknown]:
+    def _lines_and_text(self, code: _Stood) -> tuple[str | Unknown, str | Unknown]:
         images = [one for one in self._by_kind[_IMAGE] if one.info == code.function.module]
         if not images:
             return _NO_IMAGE, _NO_IMAGE
@@ -299,7 +299,7 @@ class _Dump:
 
 
 @dataclass(frozen=True, slots=True)
-class _Function:
+class _Loaded:
     """A function in the memory of a GPU: from `start` on so many bytes; `text` is their section in `image`."""
 
     name: str
@@ -311,10 +311,10 @@ class _Function:
 
 
 @dataclass(frozen=True, slots=True)
-class _Code:
+class _Stood:
     """A place in a function, and the bytes of the instruction there."""
 
-    function: _Function
+    function: _Loaded
     offset: int
     instruction: bytes
 
