@@ -115,6 +115,16 @@ def test_a_line_longer_than_any_stack_is_left_out_and_never_held(
     assert trace.issues[0].count == 3
 
 
+@pytest.mark.parametrize(("over", "read"), [(0, 2), (1, 1)])
+def test_a_line_may_have_a_mebibyte_with_its_end(over: int, read: int, tmp_path: Path) -> None:
+    line = b"main;" + b"f" * ((1 << 20) - len(b"main; 1\n") + over) + b" 1\n"
+    path = tmp_path / "long.folded"
+    path.write_bytes(b"main;g 2\n" + line)
+    trace = load(path)
+    assert len(trace.stacks) == read
+    assert [(issue.code, issue.count) for issue in trace.issues] == [("rows-skipped", 1)] * over
+
+
 def test_a_first_stack_longer_than_the_head_is_read(tmp_path: Path) -> None:
     frames = ";".join(f"f{i}" for i in range(HEAD_BYTES))
     assert weights(read(tmp_path, f"{frames} 3\n")) == {frames: 3}
