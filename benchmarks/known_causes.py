@@ -86,7 +86,10 @@ KNOWN: Mapping[str, Known] = {
     "sgemm_ladder": _known("mostly a naive SGEMM", "kernel-uncoalesced", beside=("kernel-bank-conflicts",)),
     "llama_decode": _known("a decode step in unfused kernels", "fusion-chances", beside=("kernel-memory-roof",)),
     "llama_prefill_decode": _known(
-        "NVRTC compiles between steps", "host-code", "code-loading", beside=("host-code", "code-loading", "launch-gaps")
+        "NVRTC compiles between steps",
+        "host-code",
+        "code-loading",
+        beside=("host-code", "code-loading", "launch-gaps", "slow-steps"),
     ),
 }
 

@@ -124,7 +124,7 @@ PUBLIC: tuple[Public, ...] = (
         "plain SQL: of the longest gap, 84 ms, the thread is off its CPU for 63 ms (SCHED_EVENTS), and in pwrite, "
         "open and truncate for 6 ms; nine gaps of 8 ms are alike",
         ("host-descheduled",),
-        ("host-code", "sync-stalls", "host-waits", "idle-sms"),
+        ("host-code", "sync-stalls", "host-waits", "idle-sms", "slow-steps"),
     ),
     Public(
         "NCAR__GPU_workshop__MW_baseline.nsys-rep",
@@ -156,7 +156,7 @@ PUBLIC: tuple[Public, ...] = (
         "plain SQL: elementwise, concatenation and norm kernels are 32 to 33 % of the kernels' time; "
         "NCCL beside no other kernel 17.2 ms; 51 % in flash::flash_fwd_kernel (FlashAttention-2) beside nvjet (Hopper)",
         ("fusion-chances",),
-        ("exposed-communication", "attention-variant"),
+        ("exposed-communication", "attention-variant", "slow-steps"),
     ),
     Public(
         "GindaChen__nsys-ai__mfu_2gpu_after.sqlite",
@@ -165,6 +165,6 @@ PUBLIC: tuple[Public, ...] = (
         "plain SQL: 31 to 33 %; idle 15 and 20 % in 2,366 gaps, of that cudaLaunchKernel 12 and 15 ms, fills and "
         "copies 10 and 14 ms; NCCL beside no other kernel 23.8 ms; 49 % in flash::flash_fwd_kernel beside nvjet",
         ("fusion-chances",),
-        ("launch-gaps", "exposed-communication", "attention-variant"),
+        ("launch-gaps", "exposed-communication", "attention-variant", "slow-steps"),
     ),
 )

@@ -81,7 +81,8 @@ def test_one_range_alone(wanted: str, kernels: list[str]) -> None:
 
 def told_apart(count: int) -> KernelTable:
     """A table in which no launch has a value of another one, in any column that there is."""
-    made: dict[str, Any] = {"names": tuple(f"k{i}" for i in range(count)), "functions": ("k",) * count, "details": None}
+    names = {"names": tuple(f"k{i}" for i in range(count)), "functions": ("k",) * count}
+    made: dict[str, Any] = {**names, "details": None, "codes": None}
     values = iter(range(1, 10_000))
     for field in fields(KernelTable):
         if field.name not in made:

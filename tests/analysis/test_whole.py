@@ -89,6 +89,12 @@ LIVE: dict[str, Callable[[], Trace]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _no_disassembler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said of code is the same whatever the machine has."""
+    monkeypatch.setattr("llmtop.parsers.disassembly.disassemblers", lambda: iter(()))
+
+
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_what_is_said_of_a_server(situation: str, snapshot: SnapshotAssertion) -> None:
     assert whole(diagnosis=diagnose(SITUATIONS[situation][0].trace())) == snapshot

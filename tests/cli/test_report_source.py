@@ -39,7 +39,8 @@ def no_disassembler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text", "md", "html"])
-def test_lines_stand_in_every_format(kind: str) -> None:
+def test_lines_stand_in_every_format(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     said = "".join(report(load(UNFUSED), kind, by="line:silu")).replace("\\", "").replace("&lt;", "<")
     assert "Lines of the source" in said
     assert "known_causes.cu" in said

@@ -339,7 +339,8 @@ def test_unified_memory_is_that_of_nsys(nsys: Path, unified: Path) -> None:
     assert {(str(name), int(number)) for number, name in by_instruction} == set(found.instructions)
 
 
-def test_unified_memory_stands_below_the_copies(unified: Path) -> None:
+def test_unified_memory_stands_below_the_copies(unified: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     said = "".join(report(read(unified), "text", by="copy"))
     assert "unified memory: " in said
     assert "60 CPU and " in said

@@ -136,7 +136,7 @@ def test_the_command_says_whether_they_are_one(
 
     monkeypatch.setattr(explore, "explore", shown)
     assert main(["open", str(folder), *options]) == 0
-    assert asked == [([folder], told)]
+    assert asked == [([folder], told, [])]
     loadings = explore._started([folder], told)
     done(loadings)
     assert [loading.files for loading in loadings] == ([0] * 3 if told is False else [3, 0, 0, 0])
