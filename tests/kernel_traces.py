@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from llmtop import ids
+from llmtop.analysis.kernels.source import KernelSource, kernel_source
 from llmtop.analysis.kernels.stalls import REASONS
 from llmtop.model import (
     Instances,
@@ -35,6 +36,24 @@ TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
 OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
 WAVES = "launch__waves_per_multiprocessor"
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+
+
+def without_lines(trace: Trace, function: str, offsets: Collection[int]) -> KernelSource:
+    """The code of the first launch, as if instructions at these offsets were of a function that has no lines."""
+    source = kernel_source(trace, 0)
+    assert isinstance(source, KernelSource)
+    code = source.code
+    chosen = [offset in offsets for offset in code.offsets]
+    source.code = replace(
+        code,
+        functions=(*code.functions, function),
+        function_id=array(
+            "q", [len(code.functions) if is_one else of for is_one, of in zip(chosen, code.function_id, strict=True)]
+        ),
+        file_id=array("q", [-1 if is_one else of for is_one, of in zip(chosen, code.file_id, strict=True)]),
+        line=array("q", [0 if is_one else of for is_one, of in zip(chosen, code.line, strict=True)]),
+    )
+    return source
 
 
 def stall_ratios(**by_reason: float) -> dict[str, Value]:

@@ -11,7 +11,7 @@ from llmtop.analysis.kernels.source_table import CodeBy, code_rows, code_table, 
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import Trace, Unknown
 from llmtop.parsers.registry import load
-from tests.kernel_traces import LADDER, LLAMA, TIMELINE
+from tests.kernel_traces import LADDER, LLAMA, TIMELINE, without_lines
 
 CONFLICTS = LADDER.with_name("bank-conflicts.ncu-rep.xz")
 UNFUSED = LADDER.with_name("unfused.ncu-rep.xz")
@@ -91,6 +91,31 @@ def test_of_a_kernel_one_launch_stands_for_all_and_names_choose() -> None:
     assert len(sampled_launches(trace)) == 5
     assert len(sampled_launches(trace, "SILU")) == 1
     assert code_rows(trace, CodeBy.LINE, "no such") == Unknown('no kernel has "no such" in its name')
+
+
+POWER = "__internal_accurate_pow"
+
+
+def test_code_without_lines_stands_among_the_lines_by_function() -> None:
+    trace = load(CONFLICTS)
+    source = without_lines(trace, POWER, {0x3C0})
+    rows = code_rows(trace, CodeBy.LINE)
+    assert not isinstance(rows, Unknown)
+    assert sum(source.share(row.spent) or 0 for row in rows) == pytest.approx(1)
+    assert [row.place or row.function for row in rows[:2]] == ["known_causes.cu:88", POWER]
+    assert source.share(rows[1].spent) == source.share(source.instructions[source.code.offsets.index(0x3C0)])
+    assert code_table(rows, CodeBy.LINE).cells(1)[1:3] == ("(no line)", POWER)
+
+
+def test_code_without_lines_is_evidence_where_it_is_hottest() -> None:
+    trace = load(CONFLICTS)
+    source = kernel_source(trace, 0)
+    assert not isinstance(source, Unknown)
+    line = {source.code.offsets[i] for i in source.lines[0].instructions}
+    trace = load(CONFLICTS)
+    without_lines(trace, POWER, line)
+    said = hot_line(trace, 0)
+    assert said == f"99 % of its waiting is code without lines in `{POWER}`, mostly mio_throttle 54 % (ncu)"
 
 
 def test_what_has_no_code_says_what_has() -> None:

@@ -15,7 +15,7 @@ from llmtop.cli import main
 from llmtop.cli.report import report
 from llmtop.parsers.registry import load
 from tests.cli.test_report_by import SCHEMA
-from tests.kernel_traces import LADDER, TIMELINE
+from tests.kernel_traces import LADDER, TIMELINE, without_lines
 from tests.parsers.sample_reports import content
 
 UNFUSED = LADDER.with_name("unfused.ncu-rep.xz")
@@ -79,6 +79,22 @@ def test_csv_has_a_column_for_each_reason(run: Callable[..., str]) -> None:
     row = next(csv.DictReader(io.StringIO(told)))
     assert (row["function"], row["text"]) == ("_Z11silu_kernelPKfPfi", "")
     assert row["missing"].startswith("text: this machine has no disassembler (pip install nvidia-cuda-nvdisasm")
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html", "csv", "json"])
+def test_code_without_lines_stands_in_every_format(kind: str) -> None:
+    trace = load(LADDER.with_name("bank-conflicts.ncu-rep.xz"))
+    without_lines(trace, "__pow", {0x3C0})
+    said = "".join(report(trace, kind, by="line")).replace("\\", "")
+    assert "__pow" in said
+    if kind == "json":
+        found = json.loads(said)
+        jsonschema.validate(found, SCHEMA)
+        rows = found["by"]["rows"]
+        assert sum(row["share"] for row in rows) == pytest.approx(1)
+        assert (rows[1]["function"], rows[1]["file"], rows[1]["line"]) == ("__pow", None, None)
+    elif kind != "csv":
+        assert "(no line)" in said
 
 
 def test_what_has_no_lines_is_no_table(run: Callable[..., str]) -> None:

@@ -17,7 +17,7 @@ from llmtop.tui.panes.source import SourcePane
 from llmtop.tui.render.look import Look
 from llmtop.tui.render.source import CodeScreen, draw_code
 from llmtop.tui.screens.explore_screen import ExploreApp
-from tests.kernel_traces import LADDER, LLAMA, TIMELINE
+from tests.kernel_traces import LADDER, LLAMA, TIMELINE, without_lines
 from tests.kernel_traces import report as made
 from tests.parsers.sample_reports import content
 from tests.tui.test_explore import read, settle
@@ -75,6 +75,19 @@ def test_one_list_with_shares_reasons_and_what_is_known_of_the_row(conflicts: Tr
         "· mostly mio_throttle 54 % · executed 242,406,912 times · 100 % of threads ·",
         "1,107,296,256 shared wavefronts, 97 % of it excess",
     ]
+
+
+def test_code_without_lines_stands_below_the_lines() -> None:
+    trace = load(CONFLICTS)
+    sides = CodeSides(without_lines(trace, "__internal_accurate_pow", {0x3C0}), FILE, {})
+    hot = sides.hot(CodeSide.SOURCE)
+    assert hot[1].row == sides.count(CodeSide.SOURCE) - 1
+    assert sides.rows(CodeSide.SOURCE, (0x3C0 // 16,)) == [hot[1].row]
+    assert list(sides.instructions(CodeSide.SOURCE, hot[1].row)) == [0x3C0 // 16]
+    lines = drawn(CodeScreen(sides, hot[1]), 78, 15)
+    [row] = [" ".join(line.split()) for line in lines if line.startswith(" 31 %")]
+    assert row == "31 % █▎ (no line) __internal_accurate_pow short_scoreboard"
+    assert "(no line) __internal_accurate_pow · 31 % of the kernel's waiting ·" in " ".join(lines)
 
 
 def test_where_there_is_room_all_three_stand_side_by_side(conflicts: Trace) -> None:

@@ -104,9 +104,10 @@ def _listed(
         ]
     middle = max(linked, key=lambda row: sides.waiting(side, row, screen.reason), default=0)
     top = max(0, min(middle - height // 2, total - height))
-    label = max(len(sides.label(side, min(top + height, total) - 1)), 3)
+    shown = range(top, min(top + height, total))
+    label = max(3, *(len(sides.label(side, i)) for i in shown))
     chosen = frozenset(linked)
-    rows = [_row(screen, side, i, chosen, label, width, look) for i in range(top, min(top + height, total))]
+    rows = [_row(screen, side, i, chosen, label, width, look) for i in shown]
     return [head, *fill(rows, width, height, look)]
 
 
@@ -163,7 +164,7 @@ def foot_lines(screen: CodeScreen, width: int, look: Look) -> list[Strip]:
 def _where(sides: CodeSides, place: CodePlace) -> str:
     label = sides.label(place.side, place.row)
     if place.side is CodeSide.SOURCE:
-        return f"line {label}"
+        return f"line {label}" if label else sides.row_text(place.side, place.row)
     return f"PTX line {label}" if place.side is CodeSide.PTX else _of_instruction(sides, place.row)
 
 

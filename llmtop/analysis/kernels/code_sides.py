@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from llmtop.analysis.kernels.source import KernelSource, Spent, waited
+from llmtop.analysis.kernels.source import CodeLine, KernelSource, LinelessFunction, Spent, waited
+from llmtop.analysis.kernels.source_table import NO_LINE
 from llmtop.model import Unknown
 
 
@@ -63,10 +64,20 @@ class CodeSides:
         texts = (text for line in known if (text := self.text.lines[line - 1]).strip())
         return min((len(text) - len(text.lstrip(" ")) for text in texts), default=0)
 
+    @property
+    def _lineless(self) -> Sequence[LinelessFunction]:
+        """What stands below the lines, whichever file is shown; without any line the instructions say it all."""
+        return self.source.lineless if self.file else ()
+
+    def lineless(self, side: CodeSide, row: int) -> LinelessFunction | None:
+        """The function that a row of the source is of, where it is no line."""
+        below = row - len(self.numbers)
+        return self._lineless[below] if side is CodeSide.SOURCE and 0 <= below < len(self._lineless) else None
+
     def count(self, side: CodeSide) -> int:
         """How many rows there are."""
         if side is CodeSide.SOURCE:
-            return len(self.numbers)
+            return len(self.numbers) + len(self._lineless)
         if side is CodeSide.PTX:
             return 0 if isinstance(self.source.code.ptx, Unknown) else len(self.source.code.ptx)
         return len(self.source.code)
@@ -81,6 +92,8 @@ class CodeSides:
         """What stands before the text: the number of the line, or the offset of the instruction."""
         if side is CodeSide.SASS:
             return f"{self.source.code.offsets[row]:05x}"
+        if self.lineless(side, row) is not None:
+            return ""
         return str(self.numbers[row] if side is CodeSide.SOURCE else row + 1)
 
     def row_text(self, side: CodeSide, row: int) -> str:
@@ -89,6 +102,9 @@ class CodeSides:
             return "" if isinstance(self.assembly, Unknown) else self.assembly.get(self.source.code.addresses[row], "")
         if side is CodeSide.PTX:
             return "" if isinstance(self.source.code.ptx, Unknown) else self.source.code.ptx[row]
+        function = self.lineless(side, row)
+        if function is not None:
+            return f"{NO_LINE} {function.function}"
         number = self.numbers[row]
         if isinstance(self.text, Unknown) or number > len(self.text.lines):
             return ""
@@ -102,7 +118,7 @@ class CodeSides:
         if side is CodeSide.PTX:
             of_ptx = self.source.ptx_lines.get(row + 1)
             return None if of_ptx is None else of_ptx.spent
-        line = self.source.line_places.get((self.file, self.numbers[row]))
+        line = self.lineless(side, row) or self.source.line_places.get((self.file, self.numbers[row]))
         return None if line is None else line.spent
 
     def waiting(self, side: CodeSide, row: int, reason: str = "") -> float:
@@ -115,10 +131,10 @@ class CodeSides:
         if side is CodeSide.SASS:
             return (row,)
         if side is CodeSide.PTX:
-            line = self.source.ptx_lines.get(row + 1)
+            line: CodeLine | LinelessFunction | None = self.source.ptx_lines.get(row + 1)
         else:
             number = self.numbers[row] if row < len(self.numbers) else 0
-            line = self.source.line_places.get((self.file, number))
+            line = self.lineless(side, row) or self.source.line_places.get((self.file, number))
         return () if line is None else line.instructions
 
     def rows(self, side: CodeSide, instructions: Iterable[int]) -> list[int]:
@@ -131,8 +147,11 @@ class CodeSides:
         if self.file not in code.files:
             return []
         shown = code.files.index(self.file)
-        lines = {code.line[i] for i in instructions if code.file_id[i] == shown}
-        return sorted(bisect_left(self.numbers, line) for line in lines)
+        asked = frozenset(instructions)
+        lines = {code.line[i] for i in asked if code.file_id[i] == shown}
+        below = enumerate(self._lineless, len(self.numbers))
+        functions = (i for i, one in below if not asked.isdisjoint(one.instructions))
+        return [*sorted(bisect_left(self.numbers, line) for line in lines), *functions]
 
     def hot(self, side: CodeSide, reason: str = "") -> list[CodePlace]:
         """The rows of a side that wait, for one reason or for any, in all files, the one that waits most first."""
@@ -150,6 +169,8 @@ class CodeSides:
                 CodePlace(side, one.file, source_row(source, one.file, one.line)): waited(one.spent, reason)
                 for one in source.lines
             }
+            below = enumerate(self._lineless, len(self.numbers))
+            weights |= {CodePlace(side, self.file, row): waited(one.spent, reason) for row, one in below}
         return sorted((place for place, weight in weights.items() if weight), key=lambda place: -weights[place])
 
 

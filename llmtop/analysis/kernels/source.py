@@ -82,6 +82,15 @@ class CodeLine:
     spent: Spent
 
 
+@dataclass(frozen=True, slots=True)
+class LinelessFunction:
+    """The instructions of a function that no line is known of, by their place in `KernelCode`."""
+
+    function: str
+    instructions: array[int]
+    spent: Spent
+
+
 class KernelSource:
     """One launch, by instruction and by line. All of it is worked out when it is asked for, and kept.
 
@@ -126,6 +135,24 @@ class KernelSource:
             for (file, line), rows in by_line.items()
         ]
         return tuple(sorted(found, key=lambda one: (-one.spent.stalls, -(one.spent.executed or 0))))
+
+    @cached_property
+    def lineless(self) -> tuple[LinelessFunction, ...]:
+        """What was seen of code that no line is known of, by function, the one with the most waiting first.
+
+        It is linked in, or put there by the compiler: divisions, powers, assertions.
+        """
+        by_function: dict[int, array[int]] = {}
+        for i, file in enumerate(self.code.file_id):
+            if file < 0 and self.code.addresses[i] in self._seen:
+                by_function.setdefault(self.code.function_id[i], array("q")).append(i)
+        addresses = self.code.addresses
+        found = [
+            LinelessFunction(self.code.functions[function], rows, self._spent([addresses[i] for i in rows]))
+            for function, rows in by_function.items()
+        ]
+        reached = (one for one in found if one.spent.samples or one.spent.executed)
+        return tuple(sorted(reached, key=lambda one: (-one.spent.stalls, -(one.spent.executed or 0))))
 
     @cached_property
     def line_places(self) -> Mapping[tuple[str, int], CodeLine]:

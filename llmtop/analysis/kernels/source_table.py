@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from llmtop.analysis.kernels.source import NO_CODE, KernelSource, Spent, kernel_source, sampled_launches
+from llmtop.analysis.kernels.source import NO_CODE, CodeLine, KernelSource, Spent, kernel_source, sampled_launches
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.tables import RowTable, fitted
 from llmtop.analysis.views import Cell, Column
@@ -25,6 +25,9 @@ class CodeBy(StrEnum):
 
 
 TITLES = {CodeBy.LINE: "Lines of the source", CodeBy.INSTRUCTION: "Instructions"}
+NO_LINE = "(no line)"
+"""Stands for the line of code of which none is known."""
+_NO_TEXT = Unknown("no line of it is known")
 _NO_COST = Unknown("not collected", NO_CODE.remedy)
 _KERNEL_WIDTH = 28
 _NAMED = 3
@@ -45,7 +48,7 @@ _COLUMNS = {
     CodeBy.LINE: (
         _KERNEL,
         Column("line", "line", width=24, help="file and number"),
-        Column("name", "source", width=0, help="its text, where the report or a folder of --source-dir has it"),
+        Column("name", "source", width=0, help="its text, where that is found; the function of code without lines"),
         *_SPENT,
     ),
     CodeBy.INSTRUCTION: (
@@ -64,6 +67,7 @@ class CodeRow:
 
     Attributes:
         number: Of the line from 1 on; 0 where it is not known.
+        function: Of an instruction, and of code without lines; empty of a line.
         offset: Of an instruction from the beginning of its function, in bytes; None of a line, as is its address.
     """
 
@@ -93,6 +97,8 @@ def sources(trace: Trace, name: str) -> tuple[tuple[str, KernelSource | Unknown]
 def code_rows(trace: Trace, by: CodeBy, name: str = "") -> tuple[CodeRow, ...] | Unknown:
     """What was seen of each line or instruction that was seen at all, kernel after kernel, the hottest first."""
     known = [(kernel, one) for kernel, one in sources(trace, name) if not isinstance(one, Unknown)]
+    if by is CodeBy.LINE and not any(one.lines for _, one in known):
+        return _why_none(trace, by, name)
     make = _line_rows if by is CodeBy.LINE else _instruction_rows
     rows = tuple(row for kernel, one in known for row in make(kernel, one))
     return rows or _why_none(trace, by, name)
@@ -111,8 +117,16 @@ def _why_none(trace: Trace, by: CodeBy, name: str) -> Unknown:
 
 
 def _line_rows(kernel: str, source: KernelSource) -> Iterator[CodeRow]:
-    for one in source.lines:
-        yield CodeRow(kernel, source, one.file, one.line, source.line_text(one.file, one.line), one.spent)
+    """Its lines, and the functions that have none among them: their shares add up to all of the kernel."""
+    rows = [
+        *(CodeRow(kernel, source, one.file, one.line, _text(source, one), one.spent) for one in source.lines),
+        *(CodeRow(kernel, source, "", 0, _NO_TEXT, one.spent, one.function) for one in source.lineless),
+    ]
+    yield from sorted(rows, key=lambda row: (-row.spent.stalls, -(row.spent.executed or 0)))
+
+
+def _text(source: KernelSource, line: CodeLine) -> str | Unknown:
+    return source.line_text(line.file, line.line)
 
 
 def _instruction_rows(kernel: str, source: KernelSource) -> Iterator[CodeRow]:
@@ -141,8 +155,10 @@ def code_table(rows: tuple[CodeRow, ...], by: CodeBy) -> RowTable:
 
 
 def _cells(row: CodeRow, by: CodeBy) -> tuple[Cell, ...]:
-    where: tuple[Cell, ...] = (row.place,) if by is CodeBy.LINE else (f"{row.offset:05x}", row.place)
-    return shorten(row.kernel, _KERNEL_WIDTH), *where, row.text, *_spent_cells(row)
+    kernel = shorten(row.kernel, _KERNEL_WIDTH)
+    if by is CodeBy.INSTRUCTION:
+        return kernel, f"{row.offset:05x}", row.place, row.text, *_spent_cells(row)
+    return kernel, row.place or NO_LINE, row.text if row.place else row.function, *_spent_cells(row)
 
 
 def _spent_cells(row: CodeRow) -> tuple[Cell, ...]:
@@ -214,16 +230,20 @@ _LONGEST_LINE = 80
 def hot_line(trace: Trace, launch: int) -> str:
     """The line that has most of a kernel's waiting, in a sentence; empty where none has much of it, or none is known.
 
+    In place of a line stands a function that has none, where it is that one.
+
     Of a quarter on: it is where one looks first then, and at half of it others are left that matter as much.
     """
     source = kernel_source(trace, launch)
-    if isinstance(source, Unknown) or source.why_no_samples or source.few or len(source.lines) < _FEW_LINES:
+    if isinstance(source, Unknown) or source.why_no_samples or source.few or not source.lines:
         return ""
-    hottest = source.lines[0]
+    rows = tuple(_line_rows("", source))
+    hottest = rows[0]
     share = source.share(hottest.spent)
-    if share is None or share < _HOT_SHARE:
+    if len(rows) < _FEW_LINES or share is None or share < _HOT_SHARE:
         return ""
-    text = source.line_text(hottest.file, hottest.line)
-    said = "" if isinstance(text, Unknown) else f": `{shorten(text, _LONGEST_LINE)}`"
-    where = f"line {hottest.line} of {posixpath.basename(hottest.file)}"
-    return f"{percent(100 * share)} of its waiting is {where}{said}, mostly {reason_text(hottest.spent)} (ncu)"
+    said = "" if isinstance(hottest.text, Unknown) else f": `{shorten(hottest.text, _LONGEST_LINE)}`"
+    where = f"line {hottest.number} of {posixpath.basename(hottest.file)}{said}"
+    if not hottest.number:
+        where = f"code without lines in `{shorten(hottest.function, _LONGEST_LINE)}`"
+    return f"{percent(100 * share)} of its waiting is {where}, mostly {reason_text(hottest.spent)} (ncu)"
