@@ -34,9 +34,9 @@ def diff_html(pages: Iterable[DiffPage], what: str) -> Iterator[str]:
 
 def _page(page: DiffPage) -> Iterator[str]:
     verdict = page.verdict
+    if page.first:
+        yield f"<p class='verdict{' warning' * (verdict is not None)}'>{escape(page.first)}</p>\n"
     if verdict is not None:
-        if verdict.cannot:
-            yield f"<p class='verdict warning'>{escape(verdict.cannot)}</p>\n"
         colour = _COLOURS.get(verdict.outcome, "")
         yield f"<p class='{f'verdict {colour}'.strip()}'>{escape(verdict.said)}</p>\n"
     yield from (f"<p>{escape(f'{name}: {about}')}</p>\n" for name, about in page.head)

@@ -21,9 +21,9 @@ def diff_md(pages: Iterable[DiffPage]) -> Iterator[str]:
 
 
 def _lines(page: DiffPage) -> Iterator[str]:
+    if page.first:
+        yield from (f"**{escaped(page.first)}**", "")
     if page.verdict is not None:
-        if page.verdict.cannot:
-            yield from (f"**{escaped(page.verdict.cannot)}**", "")
         yield from (f"**{escaped(page.verdict.said)}**", "")
     yield from (f"- {name}: {escaped(about)}" for name, about in page.head)
     yield from (f"- {escaped(caution)}" for caution in page.cautions)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CARE = "with care"
 A = "A"
 """What the baseline is called."""
+ALONE = "one report: its kernels against each other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,18 @@ class DiffPage:
     Attributes:
         head: The reports: what they are called, and what they are.
         verdict: None where there is none.
+        alone: What stands first where there is none.
     """
 
     head: tuple[tuple[str, str], ...]
     verdict: DiffVerdict | None
     sections: Iterable[DiffSection]
+    alone: str = ""
+
+    @property
+    def first(self) -> str:
+        """What stands above all else: what cannot be said of the reports, or that there is one alone."""
+        return self.alone if self.verdict is None else self.verdict.cannot
 
     @property
     def cautions(self) -> tuple[str, ...]:
@@ -83,7 +91,8 @@ def kernel_pages(trace: Trace, baseline: int) -> Iterator[DiffPage]:
     """The ladder of one report's kernels."""
     from llmtop.analysis.pages.diff.side import sides
 
-    yield DiffPage(((A, about(sides(trace, trace)[0])),), None, (ladder_section(ladder_of_kernels(trace, baseline)),))
+    head = ((A, about(sides(trace, trace)[0])),)
+    yield DiffPage(head, None, (ladder_section(ladder_of_kernels(trace, baseline)),), ALONE)
 
 
 def about(side: Side) -> str:

@@ -22,11 +22,13 @@ def diff_text(pages: Iterable[DiffPage], style: TextStyle) -> Iterator[str]:
 
 
 def _lines(page: DiffPage, style: TextStyle) -> Iterator[str]:
+    yield from wrapped(page.first, style, "", "  ")
+    if page.first and page.head:
+        yield ""
     for name, about in page.head:
         yield from wrapped(f"{name}  {about}", style, "", "   ")
     if page.verdict is not None:
         yield ""
-        yield from wrapped(page.verdict.cannot, style, "", "  ")
         yield from wrapped(page.verdict.said, style, "", "  ")
     for caution in page.cautions:
         yield from wrapped(caution, style, "  ", "    ")

@@ -20,7 +20,7 @@ from llmtop.analysis.pages.diff.page import diff_sections, facts_said
 from llmtop.analysis.pages.diff.side import sides
 from llmtop.analysis.pages.diff.verdict import Outcome, diff_verdict
 from llmtop.analysis.pages.diff.why import why
-from llmtop.model import Origin, Stack, Trace, Unknown
+from llmtop.model import Issue, Origin, Severity, Stack, Trace, Unknown
 from tests.kernel_traces import COMPUTE, DRAM, MEMORY, OCCUPANCY, Launch, report, stall_ratios
 from tests.nsys_capture import Capture
 from tests.random_reports import random_capture, random_report
@@ -273,6 +273,42 @@ def test_other_sections_other_sizes_and_other_tools_are_said() -> None:
     timeline = replace(report(Launch("k"), counted=False), origin=Origin("nsys-sqlite", gpu="NVIDIA H100"))
     assert "Nsight Compute runs each kernel alone" in grave(report(Launch("k")), timeline)
     assert "no kernel is in both" in grave(report(Launch("a"), Launch("b")), report(Launch("c"), Launch("d")))
+
+
+def with_issues(trace: Trace, *issues: Issue) -> Trace:
+    return replace(trace, issues=issues)
+
+
+@pytest.mark.parametrize(
+    ("issue", "missing"),
+    [
+        (Issue(Severity.ERROR, "any-cut", "the file ends early"), "the file ends early"),
+        (Issue(Severity.WARNING, "nsys-kernel-times", "kernel rows were left out", 9), "9 kernel rows were left out"),
+        (Issue(Severity.WARNING, "rank-absent", "no file is of rank 3"), "no file is of rank 3"),
+        (Issue(Severity.WARNING, "nsys-diagnostic", "Not all CUDA events might have been collected."), ""),
+        (Issue(Severity.INFO, "kineto-mended", "quotes were read all the same", 9), ""),
+    ],
+)
+def test_what_is_lost_of_a_file_leaves_no_verdict(issue: Issue, missing: str) -> None:
+    """What the profiler says of its own capture, and what was mended, costs no part of the file."""
+    for both in (
+        (slow := report(Launch("k", 9e6)), with_issues(report(Launch("k", 1e6)), issue)),
+        (with_issues(slow, issue), report(Launch("k", 1e6))),
+    ):
+        verdict = diff_verdict(*sides(*both))
+        if missing:
+            assert f"is damaged: {missing}. Compared are the rules" in verdict.cannot
+            assert (verdict.outcome, verdict.said) == (Outcome.UNKNOWN, "no verdict on which is faster")
+        else:
+            assert (verdict.outcome, verdict.cannot) == (Outcome.FASTER, "")
+
+
+def test_a_row_of_many_that_is_left_out_is_no_damage() -> None:
+    few, many = (Issue(Severity.WARNING, "kineto-times", "events left out", number) for number in (1, 9))
+    steps = stepped(*[(100.0, 20.0, 30.0)] * 40)
+    assert caveats(*sides(steps, with_issues(stepped(*[(100.0, 20.0, 30.0)] * 40), few))) == ()
+    (caveat,) = caveats(*sides(steps, with_issues(stepped(*[(100.0, 20.0, 30.0)] * 40), many)))
+    assert caveat.text == "the other is damaged: 9 events left out"
 
 
 # -- why --------------------------------------------------------------------------------------------------------------

@@ -72,9 +72,9 @@ def test_two_reports_of_one_kernel_each_are_explained(run: Run) -> None:
 
 def test_reports_of_different_tools_say_so_first(run: Run) -> None:
     said = run(LLAMA, TIMELINE)
-    first = said.split("\n\n")[1]
+    first, _, verdict, *_ = said.split("\n\n")
     assert first.startswith("not comparable in time: Nsight Compute runs each kernel alone")
-    assert "as measured: no difference beyond the noise" in first
+    assert verdict.startswith("as measured: no difference beyond the noise")
 
 
 def test_a_job_of_ci_fails_where_it_is_slower_beyond_the_noise(run: Run) -> None:
@@ -110,12 +110,25 @@ def test_what_has_nothing_to_compare_is_refused(run: Run, tmp_path: Path) -> Non
     assert str(cut) in run(LADDER, cut, code=1)
 
 
-def test_a_damaged_trace_is_compared_with_what_is_left_of_it(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", [0.2, 0.7])
+def test_of_a_damaged_file_it_is_not_said_which_is_faster(run: Run, tmp_path: Path, part: float) -> None:
+    """What of a file is cut off saves no time: the first line says that it is missing, and no job passes by it."""
     whole = gzip.decompress(KINETO.read_bytes())
     cut = tmp_path / "cut.pt.trace.json"
-    cut.write_bytes(whole[: len(whole) * 7 // 10])
-    said = collapsed(run(KINETO, cut))
-    assert "with care: the other is damaged: " in said
+    cut.write_bytes(whole[: int(len(whole) * part)])
+    for paths, which in (((KINETO, cut), "the other"), ((cut, KINETO), "the baseline")):
+        said = run(*paths)
+        damaged = f"not comparable in time: {which} cut.pt.trace.json is damaged: the file ends before its list of"
+        assert collapsed(said).startswith(damaged)
+        assert "\n\nno verdict on which is faster\n" in said
+        assert damaged in run(*paths, "--fail-above", "50", code=1)
+        (comparison,) = parsed(run(*paths, "--format", "json"))["comparisons"]
+        assert comparison["outcome"] == "unknown"
+
+
+def test_a_report_alone_says_that_it_is_one(run: Run) -> None:
+    assert run(LADDER).startswith("one report: its kernels against each other\n\nA  ")
+    assert run(LADDER, "--format", "md").startswith("**one report\\: its kernels against each other**\n")
 
 
 def test_it_is_written_where_it_is_told_to_be(run: Run, tmp_path: Path) -> None:

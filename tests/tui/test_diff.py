@@ -195,4 +195,4 @@ async def test_a_file_that_has_nothing_in_common_says_so() -> None:
         await pilot.press("v")
         await settle(pilot)
         assert "not comparable in time: no kernel is in both" in app.screen_text()
-        assert "no time to compare" in app.screen_text()
+        assert "no verdict on which is faster" in app.screen_text()

@@ -13,3 +13,25 @@ if TYPE_CHECKING:
 def damage(trace: Trace) -> tuple[str, ...]:
     """A sentence for each fault that costs a part of the file; all other views are of the rest."""
     return tuple(issue.message for issue in trace.issues if issue.severity is Severity.ERROR)
+
+
+_RANKS = ("rank-unread", "rank-absent")
+_ROWS = ("-times", "rows-skipped")
+"""How the codes end of rows that were left out."""
+_NOTABLE = 0.01
+"""Of all rows: what is left of a file that lost fewer differs by no more than two runs do."""
+
+
+def lost_parts(trace: Trace) -> tuple[str, ...]:
+    """A sentence for each part that is missing, by which sums of the file are not sums of what was captured.
+
+    Beside `damage` these are ranks without a file, and rows that were left out where they are more than 1 %.
+    """
+    rows = sum(len(trace.spans[kind]) for kind in trace.spans) + len(trace.stacks)
+    warnings = [issue for issue in trace.issues if issue.severity is Severity.WARNING]
+    left_out = (
+        f"{issue.count} {issue.message}" if issue.code.endswith("-times") else issue.message
+        for issue in warnings
+        if issue.code in _RANKS or (issue.code.endswith(_ROWS) and issue.count > _NOTABLE * (rows + issue.count))
+    )
+    return (*damage(trace), *left_out)

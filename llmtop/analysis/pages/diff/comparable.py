@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.breakdown.breakdown import By, TimePart, breakdown
 from llmtop.analysis.kernels.counters import first
 from llmtop.analysis.kernels.nvtx_ranges import in_range
-from llmtop.analysis.pages.damage import damage
+from llmtop.analysis.pages.damage import lost_parts
 from llmtop.analysis.pages.diff.kernels import KernelChange, kernel_changes
 from llmtop.analysis.pages.diff.match import Likeness
 from llmtop.analysis.timeline.work import gpus_at_work
@@ -55,17 +56,19 @@ class Caveat:
     Attributes:
         text: Half a sentence: "they are of other GPUs: A100 and H100".
         is_grave: Whether times mean nothing beside each other.
+        leaves_nothing: Whether not even what was measured says which is faster.
     """
 
     text: str
     is_grave: bool = False
+    leaves_nothing: bool = False
 
 
 @lru_cache(maxsize=8)
 def caveats(before: Side, after: Side) -> tuple[Caveat, ...]:
-    """All of them, the grave ones first."""
+    """All of them, the gravest first."""
     found = [one for ask in _ASKED for one in ask(before, after)]
-    return tuple(sorted(found, key=lambda one: not one.is_grave))
+    return tuple(sorted(found, key=lambda one: (not one.leaves_nothing, not one.is_grave)))
 
 
 def _gpu(before: Side, after: Side) -> Iterator[Caveat]:
@@ -163,7 +166,7 @@ def _sizes(before: Side, after: Side) -> Iterator[Caveat]:
         number = f"{len(other)} kernels" if len(other) > 1 else other[0].name
         yield Caveat(f"{number} ran with another grid or block, {percent(100 * share)} of the time: the same work?")
     if not both and kernel_changes(before, after):
-        yield Caveat("no kernel is in both", is_grave=True)
+        yield Caveat("no kernel is in both", is_grave=True, leaves_nothing=True)
 
 
 def _time(changes: Sequence[KernelChange]) -> float:
@@ -200,10 +203,12 @@ def _all_steps(side: Side) -> Sequence[TimePart]:
 
 def _damage(before: Side, after: Side) -> Iterator[Caveat]:
     for side, name in ((before, "baseline"), (after, "other")):
-        yield from (Caveat(f"the {name} is damaged: {message}") for message in damage(side.trace))
+        title = f"the {name} {PurePath(side.trace.origin.path).name}".strip()
+        said = (f"{title} is damaged: {message}" for message in lost_parts(side.trace))
+        yield from (Caveat(one, is_grave=True, leaves_nothing=True) for one in said)
 
 
 _ASKED: tuple[Callable[[Side, Side], Iterator[Caveat]], ...] = (
-    _gpu, _tool, _ranges, _clock, _options, _sizes, _steps, _sections, _damage,
+    _damage, _gpu, _tool, _ranges, _clock, _options, _sizes, _steps, _sections,
 )  # fmt: skip
 """Each says what it finds; what is grave is sorted first."""

@@ -18,6 +18,7 @@ from llmtop.units import duration, percent
 if TYPE_CHECKING:
     from llmtop.analysis.pages.diff.side import Side
 
+_NO_TIMES = "not comparable in time"
 _NAMED = 3
 _NOTABLE = 0.1
 """Of what changed: the share from which on a part is named in the verdict."""
@@ -56,8 +57,11 @@ def diff_verdict(before: Side, after: Side, names: tuple[str, str] = ("A", "B"))
     found = headline(before, after)
     known = caveats(before, after)
     grave = [one for one in known if one.is_grave]
-    cannot = f"not comparable in time: {'; '.join(one.text for one in grave)}. {_still(found)}" if grave else ""
+    is_open = any(one.leaves_nothing for one in grave)
+    cannot = f"{_NO_TIMES}: {'; '.join(one.text for one in grave)}. {_still(found, is_open=is_open)}" if grave else ""
     cautions = tuple(one for one in known if not one.is_grave)
+    if is_open:
+        return DiffVerdict(Outcome.UNKNOWN, "no verdict on which is faster", cannot, cautions)
     if found is None:
         return DiffVerdict(*_of_stacks(before, after, names[1]), cannot, cautions)
     as_measured = "as measured: " if grave else ""
@@ -74,9 +78,9 @@ def _of_stacks(before: Side, after: Side, name: str) -> tuple[Outcome, str]:
     return Outcome.UNKNOWN, f"in {name} the shares of functions are {', '.join(moved[:_NAMED])}"
 
 
-def _still(found: Headline | None) -> str:
+def _still(found: Headline | None, *, is_open: bool) -> str:
     """What is compared all the same."""
-    if found is None:
+    if found is None or is_open:
         return "Compared are the rules that came or went, and how the reports were made"
     return "What follows is compared all the same: take shares, bounds and calls from it, and no times"
 
