@@ -213,6 +213,30 @@ async def test_other_kernels_are_a_key_away() -> None:
         assert "(5 of 5)" in app.screen_text()
 
 
+@pytest.mark.parametrize("keys", [(), ("enter", "escape")])
+async def test_the_kernel_that_was_gone_to_is_shown(keys: tuple[str, ...]) -> None:
+    app = ExploreApp([read(load(UNFUSED))])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("1", "down", "down")
+        await settle(pilot)
+        for key in keys:
+            await pilot.press(key)
+            await settle(pilot)
+        await pilot.press(SOURCE)
+        await settle(pilot)
+        assert "(3 of 5)" in app.screen_text()
+        await pilot.press("full_stop")
+        await settle(pilot)
+        assert "(4 of 5)" in app.screen_text()
+        await pilot.press("1", "up", "up")
+        await settle(pilot)
+        await pilot.press(SOURCE)
+        await settle(pilot)
+        assert "(1 of 5)" in app.screen_text(), "a view that was made follows too"
+        assert app.issues == []
+
+
 async def test_without_lines_and_samples_the_instructions_are_shown_with_why() -> None:
     app = ExploreApp([read(load(LLAMA))])
     async with app.run_test(size=(100, 30)) as pilot:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from llmtop.analysis.views import TableView
     from llmtop.model import Stretch
     from llmtop.tui.contents import Contents
+    from llmtop.tui.panes.table import VirtualTable
     from llmtop.tui.render.look import Look
 
 
@@ -98,6 +99,7 @@ class KernelsPane(ListPane[KernelRows]):
         super().__init__(id=id)
         self.histograms = HistogramsPane()
         self.grouping = Grouping.SHAPE
+        self._was_moved = False
 
     @classmethod
     def why_not(cls, trace: Trace) -> Unknown | None:
@@ -178,6 +180,16 @@ class KernelsPane(ListPane[KernelRows]):
 
     def opened(self, view: KernelRows, trace: Trace, key: int) -> KernelWanted:
         return KernelWanted(self._launch(view))
+
+    def on_virtual_table_moved(self, event: VirtualTable.Moved) -> None:
+        """Textual calls those of the bases too."""
+        self._was_moved = self._was_moved or event.table.cursor > 0
+
+    def kernel_here(self) -> int | None:
+        rows = self.table.rows
+        return (
+            rows.launch(self.table.cursor) if self._was_moved and isinstance(rows, KernelRows) and len(rows) else None
+        )
 
     def _launch(self, view: KernelRows) -> int:
         """The launch that stands for the row under the cursor.

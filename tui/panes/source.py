@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from llmtop.analysis.kernels.code_sides import CodePlace, CodeSide, CodeSides
-from llmtop.analysis.kernels.source import KernelSource, kernel_source, sampled_launches
+from llmtop.analysis.kernels.source import KernelSource, kernel_source, place_of_launch, sampled_launches
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.model import Trace, Unknown
 from llmtop.text import clean
@@ -70,6 +70,7 @@ class SourcePane(SearchedPane[SourceView]):
         self.side = CodeSide.SOURCE
         self.reason = ""
         self._wanted: int | None = None
+        """A launch of the kernel that was asked for; None for the first that was sampled."""
         self._sides: CodeSides | None = None
 
     @classmethod
@@ -80,7 +81,7 @@ class SourcePane(SearchedPane[SourceView]):
         launches = sampled_launches(trace)
         if not launches:
             return self.why_not(trace) or Unknown("the report has no kernels")
-        at = _first_sampled(trace, launches) if self._wanted is None else self._wanted % len(launches)
+        at = _first_sampled(trace, launches) if self._wanted is None else place_of_launch(trace, self._wanted)
         source = kernel_source(trace, launches[at])
         if not isinstance(source, Unknown):
             _prepare(source)
@@ -207,11 +208,17 @@ class SourcePane(SearchedPane[SourceView]):
 
     def action_kernel(self, step: int) -> None:
         """Show another kernel."""
-        if isinstance(self._view, SourceView) and self._trace is not None and len(self._view.launches) > 1:
-            self._wanted = (self._view.at + step) % len(self._view.launches)
-            self._sides = None
-            trace = self._trace
-            analyse_on_thread(self, trace, self.view)
+        if isinstance(self._view, SourceView):
+            launches = self._view.launches
+            self.show_kernel(launches[(self._view.at + step) % len(launches)])
+
+    def show_kernel(self, launch: int) -> None:
+        """The cursor stays where it is the kernel that is shown; before there is a trace, `view` heeds it."""
+        self._wanted, trace, view = launch, self._trace, self._view
+        if trace is None or (isinstance(view, SourceView) and place_of_launch(trace, launch) == view.at):
+            return
+        self._sides = None
+        analyse_on_thread(self, trace, self.view)
 
     def action_file(self) -> None:
         """Show the next file of the source, at the row of it that waits most."""

@@ -331,6 +331,19 @@ class View(FaultBorder, Generic[V]):
         """Whether it can show any stretch of a trace's time."""
         return cls.show_stretch is not View.show_stretch
 
+    def kernel_here(self) -> int | None:
+        """A launch of the kernel that was gone to in it; None while that is the one it begins at."""
+        return None
+
+    def show_kernel(self, launch: int) -> None:
+        """Show the kernel of a launch, from the next drawing on."""
+        raise NotImplementedError
+
+    @classmethod
+    def is_of_one_kernel(cls) -> bool:
+        """Whether it can show any kernel by itself."""
+        return cls.show_kernel is not View.show_kernel
+
     def opened(self, view: V, trace: Trace, key: Any) -> Screen[None] | Message | Unknown | None:
         """What Enter on a row opens, or asks the screen for, by the row's key; None for nothing but more details."""
         return None

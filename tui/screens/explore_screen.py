@@ -50,6 +50,8 @@ class ReportView(Vertical, FaultBorder):
         self.context = RECORDED
         self.wanted: type[View[Any]] | None = None
         """The view that was asked for, of this file or of another; None for the one that it opens on."""
+        self.kernel: int | None = None
+        """A launch of the kernel that was looked at last, until a view of one kernel shows it."""
         self._views: dict[type[View[Any]], View[Any]] = {}
         self._notice = TextPane()
 
@@ -89,7 +91,10 @@ class ReportView(Vertical, FaultBorder):
         return self.wanted if self.wanted in views else views[0]
 
     def show_view(self, wanted: type[View[Any]] | None) -> None:
-        """Bring a view to the front and give it the focus."""
+        """Bring a view to the front and give it the focus; one of a single kernel shows that of the view before."""
+        left = self._views.get(self.active)
+        here = None if left is None else left.kernel_here()
+        self.kernel = self.kernel if here is None else here
         self.wanted = wanted
         self.renew()
 
@@ -116,15 +121,23 @@ class ReportView(Vertical, FaultBorder):
         for known, other in self._views.items():
             other.display = known is kind
         view = self._views.get(kind)
-        if view is None:
+        if view is not None:
+            self._show_kernel(view)
+            self._focus()  # at once: a change of focus after the view is drawn would draw it again
+        else:
             with self.border():
                 digits = by_digit(views_of(trace, self.context))
                 view = self._views[kind] = _in_full(kind().within(self.context), digits[kind])
+                self._show_kernel(view)
                 self.mount(view)
                 self.call_after_refresh(_give, view, trace)
                 self.call_after_refresh(self._focus)
-        else:
-            self._focus()  # at once: a change of focus after the view is drawn would draw it again
+
+    def _show_kernel(self, view: View[Any]) -> None:
+        if self.kernel is not None and view.is_of_one_kernel():
+            with view.border():
+                view.show_kernel(self.kernel)
+            self.kernel = None
 
     def _focus(self) -> None:
         view = self._views.get(self.active)
@@ -398,6 +411,7 @@ class ExploreScreen(FullScreen):
         if trace is not None:
             read = [(clean(one.path.name), one.trace) for one in self.loadings if one.trace is not None]
             baseline = self.reports[self.active].context.baseline
+            self.reports[self.active].kernel = message.launch
             self.app.push_screen(KernelScreen(trace, message.launch, read, baseline))
 
 
