@@ -166,4 +166,8 @@ def _findings(before: Side, after: Side) -> Json:
         "went": [finding_document(one) for one in found.went],
         "came": [finding_document(one) for one in found.came],
         "kept": found.kept,
+        "resized": [{**asdict(one), "is": one.word} for one in found.resized],
+        "not_judged": [
+            {"report": one.report, "why": one.why, "finding": finding_document(one.finding)} for one in found.unjudged
+        ],
     }

@@ -20,7 +20,7 @@ from llmtop.analysis.pages.diff.page import diff_sections, facts_said
 from llmtop.analysis.pages.diff.side import sides
 from llmtop.analysis.pages.diff.verdict import Outcome, diff_verdict
 from llmtop.analysis.pages.diff.why import why
-from llmtop.model import Issue, Origin, Severity, Stack, Trace, Unknown
+from llmtop.model import Issue, Origin, Severity, SpanKind, Stack, Trace, Unknown
 from tests.kernel_traces import COMPUTE, DRAM, MEMORY, OCCUPANCY, Launch, report, stall_ratios
 from tests.nsys_capture import Capture
 from tests.random_reports import random_capture, random_report
@@ -348,6 +348,51 @@ def test_findings_that_came_and_went() -> None:
     assert not [one.rule for one in change.came if one.rule == "kernel-memory-roof"]
     back = findings_change(*sides(idle, busy))
     assert [one.rule for one in back.came] == ["kernel-memory-roof"]
+
+
+def test_what_the_other_could_not_judge_is_neither_gone_nor_new() -> None:
+    busy = report(Launch("k", 9e4, {COMPUTE: 20.0, MEMORY: 90.0, DRAM: 90.0}), sections=("SpeedOfLight",))
+    poor = report(Launch("k", 9e4, {OCCUPANCY: 80.0}), sections=("Occupancy",))
+    for name, both in (("B", sides(busy, poor)), ("A", sides(poor, busy))):
+        change = findings_change(*both)
+        assert (change.went, change.came) == ((), ())
+        (one,) = change.unjudged
+        assert (one.report, one.why, one.finding.rule) == (name, "not collected: SpeedOfLight", "kernel-memory-roof")
+        (said,) = [one for one in diff_sections(*both) if one.title == "Findings that came or went"]
+        assert said.said[0].startswith(f"not judged in {name} (not collected: SpeedOfLight): kernel-memory-roof: k: at")
+
+
+def test_a_kernel_that_is_gone_takes_its_finding_along() -> None:
+    """The other report tells nothing of it, and nothing is lacking there."""
+    busy = Launch("k", 9e4, {COMPUTE: 20.0, MEMORY: 90.0, DRAM: 90.0})
+    other = Launch("other", 9e4, {OCCUPANCY: 80.0})
+    change = findings_change(*sides(report(busy, other), report(other)))
+    assert [one.rule for one in change.went] == ["kernel-memory-roof"]
+    assert change.unjudged == ()
+
+
+def test_calls_that_were_not_traced_cannot_be_found_fault_with() -> None:
+    whole = stepped(*[(20.0, 10.0, 100.0)] * 20)
+    kernels = replace(whole, spans={SpanKind.KERNEL: whole.spans[SpanKind.KERNEL]})
+    change = findings_change(*sides(whole, kernels))
+    assert change.went == ()
+    assert {one.finding.rule for one in change.unjudged} >= {"sync-stalls"}
+    assert {one.why for one in change.unjudged} == {"not collected: CUDA launches, CUDA calls and NVTX ranges"}
+
+
+def test_a_finding_about_more_or_fewer_kernels_grew_or_shrank() -> None:
+    def at_roof(*percents: float) -> Trace:
+        named = zip("abcd", percents, strict=True)
+        return report(*(Launch(name, 9e4, {COMPUTE: 20.0, MEMORY: one, DRAM: one}) for name, one in named))
+
+    two, three, others = at_roof(90, 90, 20, 20), at_roof(90, 90, 90, 20), at_roof(90, 20, 90, 20)
+    for both, said in (
+        ((two, three), "grew: kernel-memory-roof: 2 → 3 kernels"),
+        ((three, two), "shrank: kernel-memory-roof: 3 → 2 kernels"),
+        ((two, others), "moved: kernel-memory-roof: 2 → 2 kernels"),
+    ):
+        (section,) = [one for one in diff_sections(*sides(*both)) if one.title == "Findings that came or went"]
+        assert [one for one in section.said if "kernel-memory-roof" in one] == [said]
 
 
 def test_of_how_they_were_made_only_what_differs_is_said() -> None:

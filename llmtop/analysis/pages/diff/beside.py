@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from llmtop.analysis.pages.diff.judged import as_collected_by, what_is_lacking
 from llmtop.analysis.pages.diff.why import FactChange
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
@@ -32,24 +33,95 @@ _STACK_POINTS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
+class UnjudgedFinding:
+    """A finding of one report of which the other one, `report` (A or B), did not collect enough to make it, and why."""
+
+    report: str
+    why: str
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class ResizedFinding:
+    """A rule that speaks of kernels in both reports, and of how many: some are the same."""
+
+    rule: str
+    before: int
+    after: int
+
+    @property
+    def word(self) -> str:
+        """What became of it."""
+        return "moved" if self.before == self.after else "grew" if self.before < self.after else "shrank"
+
+
+@dataclass(frozen=True, slots=True)
 class FindingsChange:
-    """What rules say of one report and not of the other, by rule and subject; `kept` is how many say the same."""
+    """What rules say of one report and not of the other, by rule and subject; `kept` is how many say the same.
+
+    Attributes:
+        went: What the first says and the second could have said.
+        came: What the second says and the first could have said.
+        resized: What both say, of other kernels.
+        unjudged: What one says and the other could not.
+    """
 
     went: tuple[Finding, ...]
     came: tuple[Finding, ...]
     kept: int
+    resized: tuple[ResizedFinding, ...] = ()
+    unjudged: tuple[UnjudgedFinding, ...] = ()
+
+
+FindingKey: TypeAlias = "tuple[str, str]"
+"""A rule, and what it is about."""
 
 
 @lru_cache(maxsize=8)
 def findings_change(before: Side, after: Side) -> FindingsChange:
     """Of rules that speak of kernels, a rule comes or goes for each kernel."""
-    found = [_by_subject(side.trace) for side in (before, after)]
-    went = dict.fromkeys(one for key, one in found[0].items() if key not in found[1])
-    came = dict.fromkeys(one for key, one in found[1].items() if key not in found[0])
-    return FindingsChange(tuple(went), tuple(came), len(found[0].keys() & found[1].keys()))
+    found = _by_subject(before.trace), _by_subject(after.trace)
+    lacking = _unjudged(before, after, *found), _unjudged(after, before, *found[::-1])
+    gone = [key for key in found[0] if key not in found[1] and key not in lacking[0]]
+    new = [key for key in found[1] if key not in found[0] and key not in lacking[1]]
+    resized = tuple(_resized(*found, {*gone, *new}))
+    rules = {one.rule for one in resized}
+    unjudged = [
+        UnjudgedFinding(name, what_is_lacking(*both), one)
+        for name, keys, own, both in (
+            ("B", lacking[0], found[0], (before, after)),
+            ("A", lacking[1], found[1], (after, before)),
+        )
+        for one in dict.fromkeys(own[key] for key in keys)
+    ]
+    return FindingsChange(
+        tuple(dict.fromkeys(found[0][key] for key in gone if key[0] not in rules)),
+        tuple(dict.fromkeys(found[1][key] for key in new if key[0] not in rules)),
+        len(found[0].keys() & found[1].keys()),
+        resized,
+        tuple(unjudged),
+    )
 
 
-def _by_subject(trace: Trace) -> Mapping[tuple[str, str], Finding]:
+def _unjudged(
+    mine: Side, theirs: Side, found: Mapping[FindingKey, Finding], others: Mapping[FindingKey, Finding]
+) -> set[FindingKey]:
+    """Findings that the other report does not have, and that this one would not have with what that one collected."""
+    only = {key for key in found if key not in others}
+    return only - _by_subject(as_collected_by(mine, theirs)).keys() if only else only
+
+
+def _resized(
+    mine: Mapping[FindingKey, Finding], theirs: Mapping[FindingKey, Finding], moved: Set[FindingKey]
+) -> Iterator[ResizedFinding]:
+    """Rules that are about kernels of which only some came or went."""
+    for rule in dict.fromkeys(rule for rule, part in (*mine, *theirs) if part):
+        own, other = ({key for key in found if key[0] == rule} for found in (mine, theirs))
+        if own & other and moved & (own | other):
+            yield ResizedFinding(rule, len(own), len(other))
+
+
+def _by_subject(trace: Trace) -> Mapping[FindingKey, Finding]:
     """By rule and what it is about: each of several kernels, else all that there is."""
     kernels = frozenset() if trace.kernels is None else frozenset(trace.kernels.functions)
     return {

@@ -312,6 +312,8 @@ def _idle(before: Side, after: Side) -> DiffSection | None:
 def _findings(before: Side, after: Side) -> DiffSection:
     found = findings_change(before, after)
     said = [*(f"gone: {_finding(one)}" for one in found.went), *(f"new: {_finding(one)}" for one in found.came)]
+    said += [f"{one.word}: {one.rule}: {one.before} → {one.after} kernels" for one in found.resized]
+    said += [f"not judged in {one.report} ({one.why}): {_finding(one.finding)}" for one in found.unjudged]
     return DiffSection("Findings that came or went", tuple(said))
 
 
