@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from llmtop.cli.report import TOGETHER, add_source_dir
+from llmtop.cli.report import TOGETHER, add_source_dir, check_source_dirs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,9 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the explorer until the user leaves it."""
+    """Show the explorer until the user leaves it.
+
+    Raises:
+        UsageError: A folder of sources is none, or the terminal does not do.
+    """
     from llmtop.cli.live import refuse_unfit_terminal
 
+    check_source_dirs(args.source_dir)
     refuse_unfit_terminal()
     from llmtop.tui.screens.explore import explore
 

@@ -60,12 +60,30 @@ def add_source_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source-dir", metavar="DIR", type=Path, action="append", default=[], help=SOURCE_DIR)
 
 
+def check_source_dirs(folders: Sequence[Path]) -> None:
+    """Refuse what is no folder before anything is read.
+
+    Raises:
+        UsageError: One of them is none.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"--source-dir {folder}: no such folder")
+
+
+def _refuse_unknown_kernel(trace: Trace, name: str) -> None:
+    from llmtop.analysis.kernels.source_table import no_such_kernel
+
+    if (why := no_such_kernel(trace, name)) is not None:
+        raise FileError(f"{trace.origin.path}: {why}")
+
+
 def run(args: argparse.Namespace) -> int:
     """Read the report and print it.
 
     Raises:
-        FileError: The report cannot be read or has no such NVTX range, or the output cannot be written.
-        UsageError: The output is the input.
+        FileError: The report cannot be read or has no such NVTX range or kernel, or the output cannot be written.
+        UsageError: The output is the input, or a folder of sources is none.
     """
     from llmtop.cli.waiting import telling_progress
     from llmtop.parsers.source_files import with_sources
@@ -74,8 +92,11 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.output} is the report itself: give another name to -o")
     if args.kernel is not None and args.by not in _OF_CODE:
         raise UsageError("--kernel goes with --by line or --by instruction")
+    check_source_dirs(args.source_dir)
     with telling_progress(sys.stderr):
         trace = with_sources(read_report(args.paths, is_together=args.together), args.source_dir)
+    if args.kernel is not None:
+        _refuse_unknown_kernel(trace, args.kernel)
     by: str | WantedTable | None = f"{args.by}:{args.kernel}" if args.kernel else args.by
     if args.range is not None:
         by = _table(trace, args.range, by) if isinstance(by, str) else by

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from llmtop.analysis.kernels.lacking import DataKind, lacking
 from llmtop.analysis.kernels.source import KernelSource, kernel_source, sampled_launches
 from llmtop.analysis.kernels.source_table import CodeBy, code_rows, code_table, hot_line, reason_text, said_of_code
 from llmtop.analysis.rules.registry import diagnose
@@ -121,7 +122,9 @@ def test_code_without_lines_is_evidence_where_it_is_hottest() -> None:
 def test_what_has_no_code_says_what_has() -> None:
     rows = code_rows(load(TIMELINE), CodeBy.LINE)
     assert isinstance(rows, Unknown)
-    assert "SourceCounters" in rows.remedy
+    (counters,) = [group for group in lacking(load(TIMELINE)) if group.title is DataKind.COUNTERS]
+    assert rows.remedy == counters.command
+    assert "--set full" in rows.remedy
 
 
 def test_a_table_names_place_text_share_and_reason() -> None:

@@ -15,9 +15,10 @@ from llmtop.cli import main
 from llmtop.cli.report import report
 from llmtop.parsers.registry import load
 from tests.cli.test_report_by import SCHEMA
-from tests.kernel_traces import LADDER, TIMELINE, without_lines
+from tests.kernel_traces import LADDER, ROOT, TIMELINE, without_lines
 from tests.parsers.sample_reports import content
 
+DUMP = ROOT / "sample_traces" / "cuda-core" / "13.0" / "misaligned-store.nvcudmp.gz"
 UNFUSED = LADDER.with_name("unfused.ncu-rep.xz")
 SILU = "if (i < count) out[i] = in[i] / (1.0f + __expf(-in[i]));"
 
@@ -98,10 +99,25 @@ def test_code_without_lines_stands_in_every_format(kind: str) -> None:
 
 
 def test_what_has_no_lines_is_no_table(run: Callable[..., str]) -> None:
-    assert "SourceCounters" in run(TIMELINE, "--by", "line", "--format", "csv", code=1)
-    assert "SourceCounters" in run(TIMELINE, "--by", "line")
+    command = "ncu --profile-from-start off --kernel-name nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_TNT"
+    assert f"by instruction ({command}" in run(TIMELINE, "--by", "line", "--format", "csv", code=1)
+    assert f"by instruction ({command}" in " ".join(run(TIMELINE, "--by", "line").split())
+    said = run(DUMP, "--by", "line", "--format", "csv", code=1)
+    assert "no samples of instructions: a core dump tells where kernels stood" in said
+    assert "ncu" not in said
     assert 'no kernel has "nothing"' in run(UNFUSED, "--by", "line", "--kernel", "nothing", "--format", "csv", code=1)
+    assert run(UNFUSED, "--by", "line", "--kernel", "nothing", code=1).count("\n") == 1
     assert "--kernel goes with --by" in run(UNFUSED, "--kernel", "silu", code=2)
+
+
+@pytest.mark.parametrize("command", ["report", "open"])
+def test_a_source_dir_that_is_no_folder_is_wrong_usage(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, str(UNFUSED), "--source-dir", str(tmp_path / "none")]) == 2
+    said = capsys.readouterr().err
+    assert f"--source-dir {tmp_path}/none: no such folder" in said
+    assert said.count("\n") == 1
 
 
 def test_a_folder_with_the_source_is_looked_into(run: Callable[..., str], tmp_path: Path) -> None:

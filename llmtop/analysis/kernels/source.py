@@ -300,6 +300,11 @@ def _kernel_source(trace: Trace, launch: int) -> KernelSource | Unknown:
     return code if isinstance(code, Unknown) else KernelSource(codes, launch, code)
 
 
+def has_code(trace: Trace) -> bool:
+    """Whether any kernel was looked into by instruction."""
+    return trace.kernels is not None and trace.kernels.codes is not None
+
+
 def place_of_launch(trace: Trace, launch: int) -> int:
     """Which of all `sampled_launches` stands for a launch."""
     return next(i for i, row in enumerate(kernels_of(trace).groups()) if launch in row.launches)

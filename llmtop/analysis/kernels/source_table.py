@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from llmtop.analysis.kernels.source import NO_CODE, CodeLine, KernelSource, Spent, kernel_source, sampled_launches
+from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels import counting
+from llmtop.analysis.kernels.absent import no_kernels
+from llmtop.analysis.kernels.source import (
+    NO_CODE,
+    CodeLine,
+    KernelSource,
+    Spent,
+    has_code,
+    kernel_source,
+    sampled_launches,
+)
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.tables import RowTable, fitted
 from llmtop.analysis.views import Cell, Column
@@ -105,15 +116,35 @@ def code_rows(trace: Trace, by: CodeBy, name: str = "") -> tuple[CodeRow, ...] |
 
 
 def _why_none(trace: Trace, by: CodeBy, name: str) -> Unknown:
-    several = sources(trace, name)
-    if name and not several and sources(trace, ""):
-        return Unknown(f'no kernel has "{name}" in its name')
-    for _, one in several:
+    if not has_code(trace):
+        return _why_no_code(trace)
+    if (why := no_such_kernel(trace, name)) is not None:
+        return why
+    for _, one in sources(trace, name):
         if isinstance(one, Unknown):
             return one
         if by is CodeBy.LINE and one.code.why_no_lines is not None:
             return one.code.why_no_lines
     return NO_CODE
+
+
+def no_such_kernel(trace: Trace, name: str) -> Unknown | None:
+    """That no kernel whose code is known has this in its name; None where one has, and where no code is known."""
+    has_none = has_code(trace) and not sampled_launches(trace, name)
+    return Unknown(f'no kernel has "{name}" in its name') if name and has_none else None
+
+
+def _why_no_code(trace: Trace) -> Unknown:
+    """With the command that looks into the kernel that has most of a timeline's time."""
+    why = no_kernels(trace)
+    if why is not None:
+        return Unknown(f"no samples of instructions: {why.reason}", why.remedy)
+    if profiling.is_of_amd(trace):
+        return Unknown("no samples of instructions: only Nsight Compute takes them, of NVIDIA's GPUs")
+    if trace.origin.is_ncu:
+        return NO_CODE
+    command, no_command = counting.of_heaviest(trace)
+    return Unknown(f"{NO_CODE.reason}{f': {no_command}' if no_command else ''}", command)
 
 
 def _line_rows(kernel: str, source: KernelSource) -> Iterator[CodeRow]:
