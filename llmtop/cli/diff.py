@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 
+_REMEDY = "more calls or steps in both reports make it smaller"
+
+
 class RegressionError(LlmtopError):
     """A report takes longer than its baseline, by more than was allowed."""
 
@@ -213,8 +216,10 @@ def _kernel(trace: Trace, wanted: str | None) -> int:
 
 
 def _judge(compared: Sequence[Compared], most_percent: float) -> None:
-    """Raise what makes a job of CI fail."""
+    """Raise what makes a job of CI fail, and tell of what is too noisy to be judged."""
     from llmtop.analysis.pages.diff.headline import headline
+    from llmtop.analysis.pages.diff.verdict import Outcome
+    from llmtop.units import percent
 
     for one in compared:
         found, name = headline(one.before, one.after), one.after.trace.origin.path
@@ -222,3 +227,6 @@ def _judge(compared: Sequence[Compared], most_percent: float) -> None:
             raise RegressionError(f"{name} cannot be held to --fail-above: {one.verdict.cannot or one.verdict.said}")
         if found.is_beyond_noise and 100 * found.share > most_percent:
             raise RegressionError(f"{name} is too slow (--fail-above {most_percent:g}): {one.verdict.said}")
+        if one.verdict.outcome is Outcome.NOISE and 100 * found.noise_share > most_percent:
+            said = f"cannot tell {most_percent:g} %: the noise is ±{percent(100 * found.noise_share)}"
+            print(f"llmtop: {name}: {said}; {_REMEDY}", file=sys.stderr)

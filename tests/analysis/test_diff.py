@@ -109,6 +109,32 @@ def test_several_calls_tell_their_noise() -> None:
     assert not noisy.is_changed
 
 
+def noise_of_parts(before: Trace, after: Trace) -> str:
+    (section,) = [one for one in diff_sections(*sides(before, after)) if one.title.startswith("What the difference")]
+    return " ".join(section.said)
+
+
+def test_of_one_call_it_is_said_only_where_there_is_one() -> None:
+    one, two = report(*times("k", 1e6)), report(*times("k", 1e6, 1e6))
+    assert "not measured: one call of each kernel tells nothing of it" in noise_of_parts(one, report(*times("k", 2e6)))
+    assert "not measured: each kernel has fewer than 3 calls in both;" in noise_of_parts(two, report(*times("k", 2e6)))
+    many = report(*times("k", 1e6), *times("many", 1, 2, 3)), report(*times("k", 2e6), *times("many", 1, 2, 3))
+    assert "not measured: 1 of 2 kernels have fewer than 3 calls in both;" in noise_of_parts(*many)
+
+
+def test_kernels_that_all_became_slower_are_told_though_the_sum_is_noisy() -> None:
+    def steady(ns: float, large: Sequence[float]) -> Trace:
+        return report(*times("large", *large), *times("a", *[ns] * 5), *times("b", *[ns] * 5))
+
+    noisy = [1e6, 2e6, 3e6, 2e6, 2e6]
+    said = diff_verdict(*sides(steady(1000, noisy), steady(1100, noisy)))
+    assert said.outcome is Outcome.NOISE
+    assert "; but 2 of 3 kernels are each slower by more than their own noise" in said.said
+    back = diff_verdict(*sides(steady(1100, noisy), steady(1000, noisy)))
+    assert "; but 2 of 3 kernels are each faster by" in back.said
+    assert "own noise" not in diff_verdict(*sides(steady(1000, noisy), steady(1005, noisy))).said
+
+
 def test_random_noise_evens_out_and_that_of_runs_does_not() -> None:
     parts = [Noise(1.0, 3.0, is_known=True), Noise(1.0, 4.0, is_known=False)]
     assert noise_of_sum(parts) == Noise(2.0, 5.0, is_known=False)

@@ -86,6 +86,21 @@ def test_a_job_of_ci_fails_where_it_is_slower_beyond_the_noise(run: Run) -> None
     assert "is too slow" in run(fast, slow, fast, "--fail-above", "10", code=1)
 
 
+def test_what_is_too_noisy_for_a_limit_is_told_and_fails_no_job(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By hand: of one call of 1 ms and one of 1.03 ms 5 % of 1.015 ms and 1 µs are taken, which is 5.175 %."""
+    traces = report(Launch("k", 1e6)), report(Launch("k", 1.03e6))
+    reports = iter(traces * 2)
+    monkeypatch.setattr("llmtop.cli.diff.read_report", lambda paths, is_together: next(reports))
+    assert main(["diff", "a", "b", "--fail-above", "2"]) == 0
+    said = capsys.readouterr().err
+    assert "cannot tell 2 %: the noise is ±5.2 %; more calls or steps" in said
+    assert said.count("\n") == 1
+    assert main(["diff", "a", "b", "--fail-above", "6"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_what_cannot_be_compared_passes_no_job(run: Run) -> None:
     said = run(LLAMA, TIMELINE, "--fail-above", "50", code=1)
     assert said.startswith(f"llmtop: {TIMELINE} cannot be held to --fail-above: not comparable in time")

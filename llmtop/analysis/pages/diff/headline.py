@@ -77,6 +77,11 @@ class Headline:
         return self.change_ns / self.before_ns if self.before_ns > 0 else math.nan
 
     @property
+    def noise_share(self) -> float:
+        """The noise over the first one's time; NaN where that takes none."""
+        return self.noise.ns / self.before_ns if self.before_ns > 0 else math.nan
+
+    @property
     def is_beyond_noise(self) -> bool:
         """Whether the difference means something."""
         return not self.noise.hides(self.change_ns)

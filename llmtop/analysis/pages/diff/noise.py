@@ -18,7 +18,6 @@ RUNS = 0.01
 """Clocks and temperatures move all times of a run together."""
 ONE_CALL = 0.05
 ONE_CALL_NS = 1_000.0
-TAKEN = "its noise is not known, as there is one call of each: 5 % and 1 µs are taken"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from llmtop.analysis.pages.diff.beside import (
 from llmtop.analysis.pages.diff.headline import ChangePart, headline, what_is_left
 from llmtop.analysis.pages.diff.kernels import KernelChange, kernel_changes
 from llmtop.analysis.pages.diff.match import Likeness
+from llmtop.analysis.pages.diff.noise import FEWEST
 from llmtop.analysis.pages.diff.side import Side, sides
 from llmtop.analysis.pages.diff.verdict import DiffVerdict, diff_verdict, noise_said, signed, silent_kernels
 from llmtop.analysis.pages.diff.why import COUNT, FactChange, why
@@ -244,7 +245,7 @@ def ladder_section(rungs: Sequence[Rung]) -> DiffSection:
     rows = [_rung(one) for one in rungs]
     kept = [i for i in range(len(_RUNGS)) if any(_tells(row[i]) for row in rows)]
     table = _table(tuple(_RUNGS[i] for i in kept), [[row[i] for i in kept] for row in rows])
-    taken = ("noise: 5 % and 1 µs where there is one call of each",)
+    taken = (f"noise: 5 % and 1 µs where both have fewer than {FEWEST} calls",)
     is_taken = any(not one.noise.is_known for one in rungs)
     return DiffSection("Ladder", taken if is_taken else (), table)
 

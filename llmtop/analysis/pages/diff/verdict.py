@@ -12,7 +12,7 @@ from llmtop.analysis.pages.diff.beside import function_changes
 from llmtop.analysis.pages.diff.comparable import Caveat, caveats
 from llmtop.analysis.pages.diff.headline import ChangePart, Headline, Unit, headline
 from llmtop.analysis.pages.diff.kernels import kernel_changes, noise_of_calls
-from llmtop.analysis.pages.diff.noise import ERRORS, ONE_CALL, ONE_CALL_NS, RUNS
+from llmtop.analysis.pages.diff.noise import ERRORS, FEWEST, ONE_CALL, ONE_CALL_NS, RUNS
 from llmtop.units import duration, percent
 
 if TYPE_CHECKING:
@@ -101,10 +101,20 @@ def _said(before: Side, after: Side, found: Headline, names: tuple[str, str]) ->
         return (
             f"no difference beyond the noise: {_of(found)} {_take(found)} {duration(found.before_ns)} in {names[0]}, "
             f"{duration(found.after_ns)} in {names[1]} ({signed(found.change_ns)}, noise ±{duration(found.noise.ns)})"
-            f"{_beside(found)}"
+            f"{_alike(before, after)}{_beside(found)}"
         )
     parts = _parts(found.parts, found.change_ns)
     return f"{names[1]} {compared(found)}: {_ends(found)}{parts}{_beside(found)}{_of_both(before, after, found)}"
+
+
+def _alike(before: Side, after: Side) -> str:
+    """Of kernels that changed by more than their own noise, where most did and all in one direction."""
+    both = [one for one in kernel_changes(before, after) if one.is_in_both and not math.isnan(one.call_ns)]
+    changed = [one for one in both if one.is_changed]
+    if len(both) < 2 or 2 * len(changed) <= len(both) or len({one.call_ns > 0 for one in changed}) != 1:
+        return ""
+    word = "slower" if changed[0].call_ns > 0 else "faster"
+    return f"; but {len(changed)} of {len(both)} kernels are each {word} by more than their own noise"
 
 
 def _of_both(before: Side, after: Side, found: Headline) -> str:
@@ -191,11 +201,11 @@ def _single(before: Side, after: Side) -> str:
         return "there are too few steps to tell how they spread"
     changes = [one for one in kernel_changes(before, after) if one.is_in_both]
     few = [one for one in changes if not one.noise.is_known]
-    return (
-        "one call of each kernel tells nothing of it"
-        if len(few) == len(changes)
-        else f"{len(few)} kernels have one call"
-    )
+    calls = {len(side.row.launches) for one in few for side in (one.before, one.after) if side is not None}
+    if len(few) == len(changes) and calls == {1}:
+        return "one call of each kernel tells nothing of it"
+    which = "each kernel has" if len(few) == len(changes) else f"{len(few)} of {len(changes)} kernels have"
+    return f"{which} fewer than {FEWEST} calls in both"
 
 
 def silent_kernels(before: Side, after: Side) -> Iterator[str]:
