@@ -38,6 +38,8 @@ class UnknownKind(StrEnum):
     """Nsight Compute has it, where it is asked for another section."""
     NOT_ASKED = "not asked"
     """The file has it, outside of what was to be looked at."""
+    FAILED = "failed"
+    """The program failed: no profiler tells what it would have."""
 
 
 @dataclass(frozen=True, slots=True)

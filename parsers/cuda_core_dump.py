@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from llmtop import ids, whats
 from llmtop.errors import FileError
 from llmtop.facts import GpuFact
-from llmtop.model import GpuFault, Issue, Missing, Origin, Severity, Trace, Track, TrackKind, Unknown
+from llmtop.model import GpuFault, Issue, Missing, Origin, Severity, Trace, Track, TrackKind, Unknown, UnknownKind
 from llmtop.parsers.base import Content
 from llmtop.parsers.cubin import Cubin, CubinError
 from llmtop.parsers.disassembly import disassembled
@@ -73,7 +73,9 @@ MOST_FAULTS = 256
 """A fault may stop every warp of a GPU: more of the same tell nothing more."""
 _MANGLED, _LENGTH = re.compile(r"_ZN?K?(?=\d)"), re.compile(r"\d{1,4}")
 _NO_IMAGE = Unknown("its code is not in the dump")
-_NO_KERNELS = Missing(whats.KERNELS, Unknown("a core dump tells where kernels stood, not how long they took"))
+_NO_KERNELS = Missing(
+    whats.KERNELS, Unknown("a core dump tells where kernels stood, not how long they took", kind=UnknownKind.FAILED)
+)
 _NO_LINES = Unknown("the program was compiled without lines", "compile it with -lineinfo")
 _CUT = (
     "is a core dump of a GPU that was cut short: the program ended or the disk was full while it was written; let the "

@@ -1,6 +1,6 @@
 """`llmtop report --format csv`: one row a kernel, an empty cell where a value is not known.
 
-Of a file that has stacks and no kernels one row a function.
+Of a file that has stacks and no kernels one row a function; of a GPU's core dump one row a warp that failed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.pages.report import Entry, entries
+from llmtop.analysis.rules.gpu_fault import accessed
 from llmtop.analysis.tables import csv_line
 from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.views import RooflinePoint
@@ -27,6 +28,9 @@ _NO_LAUNCH = (Unknown("a report of kernels has no launches"),) * 2
 
 def report_csv(trace: Trace) -> Iterator[str]:
     """The table, line by line."""
+    if trace.faults and no_kernels(trace):
+        yield from _faults(trace)
+        return
     if trace.stacks and no_kernels(trace):
         yield from _functions(trace)
         return
@@ -48,6 +52,35 @@ def _functions(trace: Trace) -> Iterator[str]:
     for one in functions(trace):
         for share in one.shares:
             yield csv_line((share.name, one.unit, share.own, share.total, share.own_share, share.total_share))
+
+
+_FAULTS = (
+    "exception", "code", "gpu", "kernel", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
+    "block_index_x", "block_index_y", "block_index_z", "thread_index_x", "thread_index_y", "thread_index_z",
+    "sm", "warp", "lane", "lanes", "function", "offset", "pc", "is_exact", "address", "place", "instruction", "missing",
+)  # fmt: skip
+
+
+def _faults(trace: Trace) -> Iterator[str]:
+    """Addresses in bytes; the address is what the instruction goes to, as the registers stand."""
+    yield csv_line(_FAULTS)
+    for one in trace.faults:
+        gpu, address = trace.tracks.get(one.gpu), accessed(one)
+        told = {"place": one.place, "instruction": one.instruction}
+        yield csv_line(
+            (
+                one.exception,
+                one.code,
+                gpu.name if gpu else one.gpu,
+                one.kernel,
+                *(*one.grid, *one.block, *one.block_index, *one.thread_index),
+                *(one.sm, one.warp, "" if one.lane is None else one.lane, one.lanes),
+                *(one.function, one.offset, one.pc, int(one.is_exact)),
+                "" if address is None else address,
+                *(_known(value) for value in told.values()),
+                "; ".join(f"{name}: {value}" for name, value in told.items() if isinstance(value, Unknown)),
+            )
+        )
 
 
 def _cells(entry: Entry) -> tuple[object, ...]:
@@ -87,5 +120,5 @@ def _point(point: RooflinePoint | Unknown) -> tuple[object, ...]:
     return point.intensity, point.flops_per_s, point.bytes_per_s, point.precision
 
 
-def _known(value: float | Unknown) -> object:
+def _known(value: object) -> object:
     return "" if isinstance(value, Unknown) else value

@@ -200,9 +200,13 @@ def _issue(issue: Issue) -> Json:
     return {"severity": str(issue.severity), "code": issue.code, "message": issue.message, "count": issue.count}
 
 
+def _of_failed(trace: Trace) -> Unknown | None:
+    return next((missing.why for missing in trace.missing if missing.why.kind is UnknownKind.FAILED), None)
+
+
 def _why_no_timeline(trace: Trace) -> Unknown:
-    why = trace.why_missing(whats.TIMELINE)
-    if why is not None and why.kind is UnknownKind.NOT_ASKED:
+    why = trace.why_missing(whats.TIMELINE) or _of_failed(trace)
+    if why is not None and why.kind in (UnknownKind.NOT_ASKED, UnknownKind.FAILED):
         return why
     return Unknown("the report has no timeline" if why is None else why.reason, profiling.timeline(trace))
 

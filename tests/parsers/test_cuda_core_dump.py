@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import random
 import re
 import struct
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from llmtop.analysis.rules.gpu_fault import accessed
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.cli.report import report
 from llmtop.errors import FileError
 from llmtop.model import Severity, Trace, Unknown
 from llmtop.parsers import cuda_core_dump
@@ -73,7 +77,47 @@ def test_the_finding_says_what_who_where_and_what_to_do() -> None:
     assert "of 32 threads of the warp this one alone passed the predicate of the instruction" in finding.evidence
     assert "address 0x7fca1be00001, as the registers stand" in finding.evidence
     assert "multiple of its size" in finding.action
-    assert finding.next_command == f"cuda-gdb -ex 'target cudacore {DUMP}'"
+    unpacked = str(DUMP).removesuffix(".gz")
+    assert finding.next_command == f"gunzip -k {DUMP} && cuda-gdb -ex 'target cudacore {unpacked}'"
+
+
+@pytest.mark.usefixtures("disassembler")
+@pytest.mark.parametrize(
+    ("name", "before", "opened"),
+    [
+        ("core", "", "core"),
+        ("core.xz", "unxz -k {} && ", "core"),
+        ("core.zst", "unzstd {} && ", "core"),
+        ("a core.gz", "gunzip -k '{}' && ", "a core"),
+    ],
+)
+def test_the_debugger_is_given_what_is_unpacked(name: str, before: str, opened: str) -> None:
+    trace = load(DUMP)
+    trace = replace(trace, origin=replace(trace.origin, path=f"/srv/{name}"))
+    [finding] = diagnose(trace).findings
+    unpacking = before.format(f"/srv/{name}")
+    assert finding.next_command == f"{unpacking}cuda-gdb -ex 'target cudacore /srv/{opened}'"
+
+
+def test_no_profiler_is_suggested_for_what_failed() -> None:
+    trace = load(DUMP)
+    for kind in ("text", "json", "md", "html"):
+        said = "".join(report(trace, kind))
+        assert "a core dump tells where kernels stood" in said
+        assert "nsys profile" not in said
+        assert "COMMAND stands for" not in said
+
+
+@pytest.mark.usefixtures("disassembler")
+def test_csv_has_a_row_for_each_warp_that_failed() -> None:
+    [row] = csv.DictReader(io.StringIO("".join(report(load(DUMP), "csv"))))
+    assert (row["exception"], row["kernel"], row["place"]) == (
+        "Warp Misaligned Address",
+        "kv_trap",
+        "/srv/llm/crash.cu:3",
+    )
+    assert (row["block_index_x"], row["thread_index_x"], row["lane"]) == ("4", "53", "21")
+    assert (row["address"], row["instruction"], row["missing"]) == (str(0x7FCA1BE00001), STORE, "")
 
 
 def test_without_a_disassembler_the_place_is_known_and_the_text_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,8 @@ def directory_for(trace: Trace, command: str) -> str:
 def where_to_run(trace: Trace) -> str:
     """What to know of the commands before one pastes them: where they run, what `COMMAND` and a number stand for."""
     parts: list[str] = []
+    if trace.faults:
+        return ""  # what failed is looked into as it is, and not run again
     if program(trace) == PROGRAM:
         parts.append(f"{PROGRAM} stands for the program's command line, which the capture does not name")
     elif where := directory(trace):

@@ -35,6 +35,9 @@ _OF_PYTORCH: Mapping[What, str] = {
 """What brings each part of a trace of PyTorch."""
 
 
+_FAILED = "the program failed, and would under a profiler: mend that first"
+
+
 class DataKind(StrEnum):
     """What data are of that one command brings: as they are called."""
 
@@ -98,7 +101,9 @@ def _of_time(trace: Trace) -> Iterator[MissingData]:
         if not (_is_of_kernels(missing) or missing.what in _OF_PYTORCH)
         and missing.why.kind is not UnknownKind.NOT_ASKED
     ]
-    if parts:
+    if any(missing.why.kind is UnknownKind.FAILED for missing in trace.missing):
+        yield MissingData(DataKind.TIMELINE, _merged(parts), "", _FAILED)
+    elif parts:
         of_threads, _ = profiling.of_threads(trace)
         command = of_threads or (profiling.timeline_with_threads(trace) if trace.spans else profiling.timeline(trace))
         yield MissingData(DataKind.TIMELINE, _merged(parts), command)

@@ -43,6 +43,8 @@ _WHAT_TO_DO: Final = {
 }
 _ADDRESS = re.compile(r"\[R(\d+)(\.64)?(?:\+(-?0x[0-9a-f]+))?\]")
 _SHOWN = 4
+_UNPACKING: Final = {".gz": "gunzip -k", ".xz": "unxz -k", ".zst": "unzstd"}
+"""What unpacks a file beside itself and keeps it, by how its name ends."""
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -63,10 +65,17 @@ def _finding(trace: Trace, faults: Sequence[GpuFault]) -> Finding:
         message=f"{first.exception}{_at(first)}, {_who(first)}",
         evidence=tuple(_evidence(trace, first, faults)),
         action=_WHAT_TO_DO.get(first.code, _OUTSIDE),
-        next_command=f"cuda-gdb -ex {shlex.quote(f'target cudacore {trace.origin.path}')}",
+        next_command=_debugging(trace.origin.path),
         source=source,
         parts=(first.kernel,),
     )
+
+
+def _debugging(path: str) -> str:
+    """The command that opens a dump, which the debugger wants unpacked."""
+    end = next((end for end in _UNPACKING if path.endswith(end)), "")
+    unpacking = f"{_UNPACKING[end]} {shlex.quote(path)} && " if end else ""
+    return f"{unpacking}cuda-gdb -ex {shlex.quote(f'target cudacore {path.removesuffix(end)}')}"
 
 
 def _at(fault: GpuFault) -> str:
