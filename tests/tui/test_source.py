@@ -71,8 +71,8 @@ def test_one_list_with_shares_reasons_and_what_is_known_of_the_row(conflicts: Tr
         "            91",
         "            92 // A row of 128 bytes for each warp, and wh…",
         "            93 __device__ unsigned chase(const unsigned* n…",
-        "line 88 · 99 % of the kernel's waiting · 536,650 samples · 508,860 not issued",
-        "· mostly mio_throttle 54 % · executed 242,406,912 times · 100 % of threads ·",
+        "line 88 · 99 % of the kernel's waiting · mostly mio_throttle 54 % · 536,650",
+        "samples · 508,860 not issued · executed 242,406,912 times · 100 % of threads ·",
         "1,107,296,256 shared wavefronts, 97 % of it excess",
     ]
 
@@ -108,6 +108,24 @@ def test_what_has_no_text_says_why_and_what_gives_it(conflicts: Trace) -> None:
     assert lines[0] == "SASS: this machine has no disassembler"
     assert " 31 % █▎   003c0                                            short_scoreboard" in lines
     assert "this machine has no disassembler (pip install it)" in lines
+
+
+def test_what_a_row_waits_for_comes_before_why_it_has_no_text(conflicts: Trace) -> None:
+    why = Unknown("this machine has no disassembler", "pip install nvidia-cuda-nvdisasm, or put the toolkit's on PATH")
+    sides = sides_of(conflicts, why)
+    foot = drawn(CodeScreen(sides, CodePlace(CodeSide.SASS, FILE, 0x3C0 // 16)), 78, 18)[-3:]
+    assert foot[0].startswith("003c0 of known_causes.cu:88 · 31 % of the kernel's waiting")
+    assert "mostly short_scoreboard 100 %" in " ".join(foot[:2])
+    assert foot[2].startswith("pip install nvidia-cuda-nvdisasm")
+
+
+def test_a_line_that_is_cut_is_told_in_full(conflicts: Trace) -> None:
+    text = "for (int round = 0; round < rounds; ++round) sum += tile[lane * 32 + ((warp + round) & 31)];"
+    lines = drawn(CodeScreen(sides_of(conflicts, {}), CodePlace(CodeSide.SOURCE, FILE, 87)), 118, 34)
+    assert text not in " ".join(lines[:-6])
+    assert text in lines[-6:]
+    lines = drawn(CodeScreen(sides_of(conflicts, {}), CodePlace(CodeSide.SOURCE, FILE, 88)), 260, 34)
+    assert not any(line.startswith("out[blockIdx") for line in lines), "it is shown in its list"
 
 
 @pytest.mark.parametrize("size", [(1, 1), (20, 3), (40, 12), (118, 9), (200, 60)])

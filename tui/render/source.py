@@ -15,7 +15,7 @@ from llmtop.analysis.kernels.source_table import reason_text
 from llmtop.analysis.kernels.stalls import REASONS
 from llmtop.model import Unknown
 from llmtop.tui.render.bars import reason_role
-from llmtop.tui.render.lines import Part, bar, blank, fill, line, pad, prose
+from llmtop.tui.render.lines import Part, bar, blank, fill, line, pad, prose, width_of
 from llmtop.units import binary_bytes, count, percent
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _BAR, _SHARE = 4, 6
 _LEAST_SHARE = 0.0005
 """A smaller one would be written as none."""
 _FOOT_FROM = 10
-_MOST_FOOT = 4
+_MOST_FOOT = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def draw_code(screen: CodeScreen, width: int, height: int, look: Look) -> list[S
     lists = [_listed(screen, side, marked, widths[i], rows, look) for i, side in enumerate(shown)]
     gap = Strip([Segment(f"{look.glyphs.vertical}", look.style("dim"))], 1)
     strips = [_joined(parts, gap) for parts in zip(*lists, strict=True)]
-    foot = foot_lines(screen, width, look)[: _foot_height(height)]
+    foot = foot_lines(screen, width, _foot_height(height), look)
     return fill([*strips, *foot], width, height, look)
 
 
@@ -129,11 +129,16 @@ def _row(
     text = sides.row_text(side, i)
     number: Part = (f" {sides.label(side, i).rjust(label)} ", role if role != "text" else "dim")
     reason = _REASON if width >= _WITH_REASON else 0
-    room = max(0, width - _SHARE - _BAR - label - 2 - reason)
+    room = _text_room(width, label)
     parts: list[Part] = [*_heat(spent, share, screen.reason, look), number, (pad(text, room, look), role)]
     if reason and spent is not None and spent.top and share and share >= _LEAST_SHARE:
         parts.append((f" {screen.reason or spent.top[0]}", "dim"))
     return line(parts, width, look)
+
+
+def _text_room(width: int, label: int) -> int:
+    """Cells that a list of this width has for the texts of its rows."""
+    return max(0, width - _SHARE - _BAR - label - 2 - (_REASON if width >= _WITH_REASON else 0))
 
 
 def _heat(spent: Spent | None, share: float | None, reason: str, look: Look) -> list[Part]:
@@ -144,21 +149,41 @@ def _heat(spent: Spent | None, share: float | None, reason: str, look: Look) -> 
     return [(percent(100 * share).rjust(_SHARE - 1) + " ", "value"), (bar(share, _BAR, look), reason_role(top))]
 
 
-def foot_lines(screen: CodeScreen, width: int, look: Look) -> list[Strip]:
-    """What is known of the row under the cursor."""
+def foot_lines(screen: CodeScreen, width: int, height: int, look: Look) -> list[Strip]:
+    """What is known of the row under the cursor, then what would bring its text, which has one line in any case."""
+    told = _told_of_row(screen, width, look)
+    why = screen.sides.why_none(screen.place.side)
+    if why is None or not why.remedy or not height:
+        return told[:height]
+    remedy = prose(str(why), width, look, "accent")
+    if len(told) + len(remedy) > height:
+        remedy = [line([(str(why) if width_of(str(why)) <= width else why.remedy, "accent")], width, look)]
+    return [*told[: height - len(remedy)], *remedy]
+
+
+def _told_of_row(screen: CodeScreen, width: int, look: Look) -> list[Strip]:
+    """What was seen of it, what it waits for first, and its text where its list cuts that."""
     sides, place = screen.sides, screen.place
     if place.row >= sides.count(place.side):
         return [blank(width, look)]
     spent = sides.spent(place.side, place.row)
     where = _where(sides, place)
-    why = sides.why_none(place.side)
-    remedy = prose(str(why), width, look, "accent") if why is not None and why.remedy else []
     if spent is None:
-        return [*prose(f"{where}: no instruction of the kernel", width, look, "dim"), *remedy]
+        said = f"{where}: no instruction of the kernel"
+        return [*prose(said, width, look, "dim"), *_cut_text(sides, place, width, look)]
     said = f" {look.glyphs.separator} ".join((where, *_said(screen, spent)))
     meaning = REASONS.get(spent.top[0], "") if spent.top else ""
     more = prose(f"{spent.top[0]}: {meaning}", width, look, "dim") if spent.top and meaning else []
-    return [*remedy, *prose(said, width, look), *more]
+    return [*prose(said, width, look), *more, *_cut_text(sides, place, width, look)]
+
+
+def _cut_text(sides: CodeSides, place: CodePlace, width: int, look: Look) -> list[Strip]:
+    """All of a row's text, where its list has no room for it."""
+    shown = shown_sides(width, place.side)
+    label = max(3, len(sides.label(place.side, place.row)))
+    room = _text_room(_widths(shown, width)[shown.index(place.side)], label)
+    text = sides.row_text(place.side, place.row) if sides.lineless(place.side, place.row) is None else ""
+    return prose(text[: width * _MOST_FOOT], width, look) if width_of(text) > room else []
 
 
 def _where(sides: CodeSides, place: CodePlace) -> str:
@@ -181,9 +206,10 @@ def _said(screen: CodeScreen, spent: Spent) -> list[str]:
     if source.why_no_samples is None:
         share = source.share(spent, screen.reason) or 0.0
         of = f"of the waiting for {screen.reason}" if screen.reason else "of the kernel's waiting"
-        said += [f"{percent(100 * share)} {of}", f"{count(spent.samples or 0)} samples"]
-        said += [] if spent.not_issued is None else [f"{count(spent.not_issued)} not issued"]
+        said.append(f"{percent(100 * share)} {of}")
         said += [f"mostly {reason_text(spent)}"] if spent.top else []
+        said.append(f"{count(spent.samples or 0)} samples")
+        said += [] if spent.not_issued is None else [f"{count(spent.not_issued)} not issued"]
     else:
         said.append(str(source.why_no_samples))
     said += [] if spent.executed is None else [f"executed {count(spent.executed)} times"]
