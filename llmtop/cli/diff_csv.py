@@ -29,19 +29,19 @@ def diff_csv(compared: Sequence[Compared]) -> Iterator[str]:
     yield csv_line(_COLUMNS)
     for one in compared:
         for change in kernel_changes(one.before, one.after):
-            yield csv_line((one.name, *_cells(change)))
+            yield csv_line((one.name, *_cells(one, change)))
 
 
-def _cells(change: KernelChange) -> Iterator[object]:
+def _cells(one: Compared, change: KernelChange) -> Iterator[object]:
     both = change.before, change.after
     likeness = "" if change.likeness is None else str(change.likeness)
-    yield from (change.name, str(change.family), says(change), likeness)
-    yield from (0 if one is None else f"{one.calls:.12g}" for one in both)
-    yield from (_known(math.nan if one is None else one.mean_ns) for one in both)
-    yield from (_known(math.nan if one is None else one.median_ns) for one in both)
+    yield from (change.name, str(change.family), says(one.before, one.after, change), likeness)
+    yield from (0 if calls is None else f"{calls.calls:.12g}" for calls in both)
+    yield from (_known(math.nan if calls is None else calls.mean_ns) for calls in both)
+    yield from (_known(math.nan if calls is None else calls.median_ns) for calls in both)
     yield _known(change.call_ns)
     yield from (change.noise.ns, change.noise.is_known) if change.is_in_both else ("", "")
-    yield from (_total(one) for one in both)
+    yield from (_total(calls) for calls in both)
     yield change.total_ns if change.is_timed else ""
 
 

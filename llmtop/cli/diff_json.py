@@ -133,7 +133,7 @@ def _kernel(before: Side, after: Side, change: KernelChange) -> Json:
         "name": change.name,
         "family": str(change.family),
         "told_by": None if change.likeness is None else str(change.likeness),
-        "is": says(change),
+        "is": says(before, after, change),
         "before": _calls(change.before),
         "after": _calls(change.after),
         "call_change_ns": _known(change.call_ns) if change.is_in_both else None,

@@ -16,11 +16,11 @@ from llmtop.analysis.pages.diff.headline import Headline, Unit, headline, what_i
 from llmtop.analysis.pages.diff.kernels import kernel_changes
 from llmtop.analysis.pages.diff.match import Likeness
 from llmtop.analysis.pages.diff.noise import Noise, noise_of_sum
-from llmtop.analysis.pages.diff.page import diff_sections, facts_said
+from llmtop.analysis.pages.diff.page import diff_sections, facts_said, says
 from llmtop.analysis.pages.diff.side import sides
 from llmtop.analysis.pages.diff.verdict import Outcome, diff_verdict
 from llmtop.analysis.pages.diff.why import why
-from llmtop.model import Issue, Origin, Severity, SpanKind, Stack, Trace, Unknown
+from llmtop.model import Issue, Origin, Severity, SpanKind, Stack, Trace, Track, TrackKind, Unknown
 from tests.kernel_traces import COMPUTE, DRAM, MEMORY, OCCUPANCY, Launch, report, stall_ratios
 from tests.nsys_capture import Capture
 from tests.random_reports import random_capture, random_report
@@ -258,6 +258,37 @@ def test_reports_of_other_gpus_are_not_comparable_and_say_what_is_compared() -> 
     said = grave(report(Launch("k")), report(Launch("k"), gpu="NVIDIA A100"))
     assert said.startswith("not comparable in time: they are of other GPUs: NVIDIA H100 and NVIDIA A100. What follows")
     assert diff_verdict(*sides(report(Launch("k")), report(Launch("k"), gpu="NVIDIA A100"))).said.startswith("as measu")
+
+
+def on_gpus(*names: str) -> Trace:
+    tracks = {ids.gpu(i): Track(ids.gpu(i), TrackKind.GPU, name) for i, name in enumerate(names)}
+    return replace(report(Launch("k"), gpu=""), tracks=tracks)
+
+
+@pytest.mark.parametrize("numbers", [("GPU 1", "GPU 0"), ("rank 0", "rank 1"), ("rank 3 GPU 1",), ()])
+def test_a_report_that_has_numbers_of_gpus_alone_does_not_name_them(numbers: tuple[str, ...]) -> None:
+    named, unnamed = report(Launch("k")), on_gpus(*numbers)
+    for both, which in (((unnamed, named), "baseline"), ((named, unnamed), "other")):
+        (caveat,) = caveats(*sides(*both))
+        assert (caveat.text.split(" ")[1], caveat.is_grave) == (which, False)
+        assert caveat.text.endswith("does not name its GPU, which may be another one than NVIDIA H100")
+    assert caveats(*sides(unnamed, on_gpus("GPU 5"))) == ()
+    assert caveats(*sides(on_gpus("NVIDIA H100"), named)) == ()
+    assert grave(on_gpus("NVIDIA A100"), named).startswith(
+        "not comparable in time: they are of other GPUs: NVIDIA A100"
+    )
+
+
+def test_a_kernel_that_a_damaged_file_lacks_is_not_gone() -> None:
+    whole, cut = report(Launch("a"), Launch("b"), Launch("c")), report(Launch("a"), Launch("b"))
+    cut = with_issues(cut, Issue(Severity.ERROR, "any-cut", "the file ends early"))
+
+    def words(before: Trace, after: Trace) -> set[str]:
+        both = sides(before, after)
+        return {says(*both, one) for one in kernel_changes(*both)}
+
+    assert words(whole, cut) == words(cut, whole) == {"not comparable"}
+    assert words(whole, report(Launch("a"), Launch("b"))) == {"same", "gone"}
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,18 @@ def test_markdown_and_html_say_what_the_text_says(run: Run) -> None:
     assert markdown.startswith("**B is 14 % faster")
 
 
+def test_no_row_of_what_is_not_comparable_is_faster(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    traces = report(Launch("k", 1e6), Launch("one", 1e6)), report(Launch("k", 2e6), Launch("two", 1), gpu="NVIDIA A100")
+    reports = iter(traces * 3)
+    monkeypatch.setattr("llmtop.cli.diff.read_report", lambda paths, is_together: next(reports))
+    words = ["not comparable", "gone", "new"]
+    assert [row["is"] for row in csv.DictReader(io.StringIO(run("a", "b", "--format", "csv")))] == words
+    (comparison,) = parsed(run("a", "b", "--format", "json"))["comparisons"]
+    assert [one["is"] for one in comparison["kernels"]] == words
+    (line,) = [line for line in run("a", "b").splitlines() if line.startswith("  k ")]
+    assert "not comparable" in line
+
+
 def test_names_of_kernels_are_no_markup(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     hostile = report(Launch("<script>alert(1)</script>|`x`", 1e6)), report(Launch("<b>|*y*", 2e6))
     traces = iter(hostile * 2)

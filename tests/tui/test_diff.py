@@ -10,6 +10,7 @@ import pytest
 from llmtop.analysis.kernels.table import Grouping, kernel_table
 from llmtop.analysis.pages.diff.beside_baseline import baseline_columns, launch_beside
 from llmtop.analysis.pages.diff.page import diff_view
+from llmtop.errors import FileError
 from llmtop.model import Unknown
 from llmtop.tui.render.diff import diff_lines
 from llmtop.tui.render.look import Look
@@ -50,6 +51,17 @@ def test_a_row_has_by_how_much_its_calls_take_longer_whatever_it_stands_for() ->
     assert found["add"] == [0.0, 1e4, "same"]
     assert isinstance(found["fresh"][0], Unknown)
     assert found["fresh"][2] == "new"
+
+
+def test_on_another_gpu_no_row_is_faster() -> None:
+    found = cells(report(Launch("mul", 3e4, FAST), Launch("add", 1e4), gpu="NVIDIA A100"), before(), Grouping.SHAPE)
+    assert [row[2] for row in found.values()] == ["not comparable"] * 2
+    (column,) = [
+        field.column
+        for field in baseline_columns(report(Launch("mul"), gpu="A"), before())
+        if field.column.key == "says"
+    ]
+    assert column.width == len("not comparable")
 
 
 def test_of_calls_of_several_sizes_each_is_held_to_its_own() -> None:
@@ -185,6 +197,19 @@ async def test_a_file_that_is_not_read_is_no_baseline() -> None:
         assert isinstance(app.screen, ExploreScreen)
         assert app.screen.baseline is None
         assert "still being read" in app.screen_text()
+
+
+async def test_of_a_file_that_failed_it_is_not_said_that_it_is_being_read() -> None:
+    app = ExploreApp([read(FileError("bad.ncu-rep is cut"), "bad.ncu-rep"), read(after(), "after.ncu-rep")])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        assert isinstance(app.screen, ExploreScreen)
+        assert app.screen.loadings[app.screen.active].path.name == "after.ncu-rep", "the first that can be read"
+        await pilot.press("v")
+        await settle(pilot)
+        assert "bad.ncu-rep could not be read: nothing is" in app.screen_text()
+        assert "still being read" not in app.screen_text()
+        assert app.screen.loadings[app.screen.active].path.name == "after.ncu-rep"
 
 
 async def test_a_file_that_has_nothing_in_common_says_so() -> None:

@@ -337,10 +337,12 @@ class ExploreScreen(FullScreen):
         """Say why there is no row to open yet."""
         self._say_unread()
 
-    def _say_unread(self) -> None:
-        """Say of a file without a trace why its views are not there."""
-        is_refused = self.loadings[self.active].error is not None
-        said = "it has no views: it could not be read" if is_refused else "the file is still being read"
+    def _say_unread(self, wanted: Loading | None = None) -> None:
+        """Say of a file without a trace, the one on the screen if no other is given, why it cannot be looked at."""
+        active = self.loadings[self.active]
+        name = "" if wanted is None or wanted is active else clean(wanted.path.name)
+        refused = f"{name} could not be read: nothing is compared with it" if name else _REFUSED
+        said = refused if (wanted or active).error is not None else f"{name or 'the file'} is still being read"
         self.notify(said, severity="warning", markup=False, timeout=SHORT_S)
 
     def action_stop_reading(self) -> None:
@@ -380,7 +382,7 @@ class ExploreScreen(FullScreen):
     def _compare_with(self, wanted: Loading | None) -> None:
         trace = None if wanted is None else wanted.trace
         if wanted is not None and trace is None:
-            self._say_unread()
+            self._say_unread(wanted)
             return
         self.baseline = wanted
         baseline = None if wanted is None or trace is None else Baseline(clean(wanted.path.name), trace)
@@ -395,6 +397,8 @@ class ExploreScreen(FullScreen):
         """Show what differs from the baseline, of the baseline itself what differs in the next file."""
         if self.baseline is None:
             self._compare_with(self.loadings[self.shown[0]])
+        if self.baseline is None:
+            return
         if self.loadings[self.active] is self.baseline:
             self.action_step_file(1)
         self.show_view(next((view for view in self.views if view.is_of_two), None))
@@ -413,6 +417,9 @@ class ExploreScreen(FullScreen):
             baseline = self.reports[self.active].context.baseline
             self.reports[self.active].kernel = message.launch
             self.app.push_screen(KernelScreen(trace, message.launch, read, baseline))
+
+
+_REFUSED = "it has no views: it could not be read"
 
 
 def _about(loading: Loading) -> list[str]:

@@ -27,11 +27,15 @@ def lost_parts(trace: Trace) -> tuple[str, ...]:
 
     Beside `damage` these are ranks without a file, and rows that were left out where they are more than 1 %.
     """
-    rows = sum(len(trace.spans[kind]) for kind in trace.spans) + len(trace.stacks)
-    warnings = [issue for issue in trace.issues if issue.severity is Severity.WARNING]
     left_out = (
         f"{issue.count} {issue.message}" if issue.code.endswith("-times") else issue.message
-        for issue in warnings
-        if issue.code in _RANKS or (issue.code.endswith(_ROWS) and issue.count > _NOTABLE * (rows + issue.count))
+        for issue in trace.issues
+        if issue.severity is Severity.WARNING
+        if issue.code in _RANKS or (issue.code.endswith(_ROWS) and _is_notable(trace, issue.count))
     )
     return (*damage(trace), *left_out)
+
+
+def _is_notable(trace: Trace, left_out: int) -> bool:
+    rows = sum(len(trace.spans[kind]) for kind in trace.spans) + len(trace.stacks)
+    return left_out > _NOTABLE * (rows + left_out)

@@ -9,9 +9,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.table import ColumnField
+from llmtop.analysis.pages.diff.comparable import are_comparable
 from llmtop.analysis.pages.diff.kernels import KernelChange, kernel_changes
 from llmtop.analysis.pages.diff.match import Likeness
-from llmtop.analysis.pages.diff.page import NO_TIME, facts_said, says
+from llmtop.analysis.pages.diff.page import NO_TIME, NOT_COMPARABLE, facts_said, says
 from llmtop.analysis.pages.diff.side import Side, by_calls
 from llmtop.analysis.pages.diff.verdict import signed
 from llmtop.analysis.pages.diff.why import why
@@ -72,13 +73,15 @@ def baseline_columns(trace: Trace, baseline: Trace) -> tuple[ColumnField, ...]:
         return _NOT_THERE if math.isnan(ns) or not ns else 100 * (row.mean_ns / ns - 1)
 
     def word(_: Kernels, row: Row) -> Cell:
-        known = {None if one is None else says(one) for one in (both.changes[i] for i in row.launches)}
+        changes = (both.changes[i] for i in row.launches)
+        known = {None if one is None else says(both.before, both.after, one) for one in changes}
         return next(iter(known)) if len(known) == 1 else "mixed"
 
+    wide = 7 if are_comparable(both.before, both.after) else len(NOT_COMPARABLE)
     return (
         ColumnField(Column("change", "a call", "%", 8, 1, "longer than in the baseline", is_signed=True), change),
         ColumnField(Column("baseline", "baseline", "ns", 8, 4, "mean of these calls there"), before),
-        ColumnField(Column("says", "to base", width=7, shrink=5, help="whether it is beyond the noise"), word),
+        ColumnField(Column("says", "to base", width=wide, shrink=5, help="whether it is beyond the noise"), word),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 SM_CLOCK = ("smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second")
+_NUMBER = re.compile(r"(?:^|\s)(?:GPU|rank) [\d.]+$")
+"""How a GPU is called that has no name."""
 _SAME_CLOCK = 0.03
 _OTHER_CLOCK = 0.1
 """What one GPU's clock hardly moves by with the heat that a kernel makes."""
@@ -71,17 +74,38 @@ def caveats(before: Side, after: Side) -> tuple[Caveat, ...]:
     return tuple(sorted(found, key=lambda one: (not one.leaves_nothing, not one.is_grave)))
 
 
+def are_comparable(before: Side, after: Side) -> bool:
+    """Whether times of the two mean something beside each other."""
+    return not any(one.is_grave for one in caveats(before, after))
+
+
+@lru_cache(maxsize=8)
+def is_whole(side: Side) -> bool:
+    """Whether what a report does not have was not there: of one that is damaged nothing is known of it."""
+    return not lost_parts(side.trace)
+
+
 def _gpu(before: Side, after: Side) -> Iterator[Caveat]:
     names = [_gpu_name(side.trace) for side in (before, after)]
     if all(names) and names[0] != names[1]:
         yield Caveat(f"they are of other GPUs: {names[0]} and {names[1]}", is_grave=True)
+    elif any(names) and not all(names):
+        title = _title(before, "baseline") if not names[0] else _title(after, "other")
+        yield Caveat(f"{title} does not name its GPU, which may be another one than {names[0] or names[1]}")
     counts = [len(gpus_at_work(side.trace)) for side in (before, after)]
     if all(counts) and counts[0] != counts[1]:
         yield Caveat(f"they are of {counts[0]} and {counts[1]} GPUs", is_grave=True)
 
 
 def _gpu_name(trace: Trace) -> str:
-    return trace.origin.gpu or ", ".join(dict.fromkeys(track.name for track in trace.tracks_of(TrackKind.GPU)))
+    """Of all of its GPUs; empty where they have numbers alone."""
+    names = (track.name for track in trace.tracks_of(TrackKind.GPU) if not _NUMBER.search(track.name))
+    return trace.origin.gpu or ", ".join(sorted(dict.fromkeys(names)))
+
+
+def _title(side: Side, which: str) -> str:
+    """What to call a report: which it is, and its file."""
+    return f"the {which} {PurePath(side.trace.origin.path).name}".strip()
 
 
 def _tool(before: Side, after: Side) -> Iterator[Caveat]:
@@ -203,8 +227,7 @@ def _all_steps(side: Side) -> Sequence[TimePart]:
 
 def _damage(before: Side, after: Side) -> Iterator[Caveat]:
     for side, name in ((before, "baseline"), (after, "other")):
-        title = f"the {name} {PurePath(side.trace.origin.path).name}".strip()
-        said = (f"{title} is damaged: {message}" for message in lost_parts(side.trace))
+        said = (f"{_title(side, name)} is damaged: {message}" for message in lost_parts(side.trace))
         yield from (Caveat(one, is_grave=True, leaves_nothing=True) for one in said)
 
 

@@ -16,6 +16,7 @@ from llmtop.analysis.pages.diff.beside import (
     memory_changes,
     setup_changes,
 )
+from llmtop.analysis.pages.diff.comparable import are_comparable, is_whole
 from llmtop.analysis.pages.diff.headline import ChangePart, headline, what_is_left
 from llmtop.analysis.pages.diff.kernels import KernelChange, kernel_changes
 from llmtop.analysis.pages.diff.match import Likeness
@@ -131,12 +132,7 @@ _KERNELS = (
 )
 
 
-def kernel_rows_of(changes: Sequence[KernelChange]) -> RowTable:
-    """Kernels of both reports, one a row."""
-    return _table(_KERNELS, [_kernel(one) for one in changes])
-
-
-def _kernel(one: KernelChange) -> tuple[Cell, ...]:
+def _kernel(mine: Side, theirs: Side, one: KernelChange) -> tuple[Cell, ...]:
     before, after = one.before, one.after
     known = not math.isnan(one.call_ns) and before is not None and before.mean_ns > 0
     return (
@@ -145,7 +141,7 @@ def _kernel(one: KernelChange) -> tuple[Cell, ...]:
         _NOT_THERE if after is None else _mean(after.mean_ns),
         100 * one.call_ns / before.mean_ns if known and before is not None else None,
         100 * one.noise.ns / before.mean_ns if known and before is not None else None,
-        says(one),
+        says(mine, theirs, one),
         0 if before is None else _count(before.calls),
         0 if after is None else _count(after.calls),
         one.total_ns if one.is_timed else NO_TIME,
@@ -165,8 +161,22 @@ def _count(calls: float) -> Cell:
     return int(calls) if calls == int(calls) else calls
 
 
-def says(one: KernelChange) -> str:
-    """What a row of the table comes to, in a word."""
+NOT_COMPARABLE = "not comparable"
+
+
+def says(before: Side, after: Side, one: KernelChange) -> str:
+    """What a row of the table comes to, in a word; `NOT_COMPARABLE` where times, or what is not there, say nothing."""
+    word = _became(one)
+    if word in _OF_TIMES and not are_comparable(before, after):
+        return NOT_COMPARABLE
+    is_lost = (one.before is None and not is_whole(before)) or (one.after is None and not is_whole(after))
+    return NOT_COMPARABLE if is_lost else word
+
+
+_OF_TIMES = ("slower", "faster", "same")
+
+
+def _became(one: KernelChange) -> str:
     if one.before is None:
         return "new"
     if one.after is None:
@@ -186,12 +196,13 @@ def _kernels(before: Side, after: Side) -> DiffSection:
     more = math.fsum(one.total_ns for one in changes) - math.fsum(one.total_ns for one in shown)
     said = (f"and {rest} more, which are the same but for {signed(more)} in all",)
     of = "mean step" if before.steps is not None else "report"
-    return DiffSection(f"Kernels (calls and time of the {of})", said if rest else (), kernel_rows_of(shown))
+    rows = _table(_KERNELS, [_kernel(before, after, one) for one in shown])
+    return DiffSection(f"Kernels (calls and time of the {of})", said if rest else (), rows)
 
 
 def _is_shown(one: KernelChange, whole_ns: float) -> bool:
     """Whether a kernel is worth a line among many."""
-    return says(one) != "same" or abs(one.total_ns) >= _SMALL * whole_ns
+    return _became(one) != "same" or abs(one.total_ns) >= _SMALL * whole_ns
 
 
 def _why(before: Side, after: Side) -> DiffSection | None:
