@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.pages.diff.ladder import ladder_of_kernels, ladder_of_reports
 from llmtop.analysis.pages.diff.page import diff_sections, ladder_section
 from llmtop.analysis.pages.diff.verdict import diff_verdict
+from llmtop.cli.report import is_same_file
 from llmtop.cli.report_rows import counted
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ class Compared:
     @property
     def verdict(self) -> DiffVerdict:
         """What stands above all else."""
-        return diff_verdict(self.before, self.after, (A, self.name))
+        found = diff_verdict(self.before, self.after, (A, self.name))
+        paths = (Path(side.trace.origin.path) for side in (self.before, self.after))
+        return replace(found, said=f"the same file twice: {found.said}") if is_same_file(*paths) else found
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,9 +212,9 @@ def _csv(trace: Trace, by: str | WantedTable | None, *, each_range: bool) -> Ite
     return report_by_csv(trace, table_named(by), each_range=each_range)
 
 
-def is_same_file(output: Path, path: Path) -> bool:
-    """Whether writing one would destroy the other."""
-    return output.exists() and path.exists() and output.samefile(path)
+def is_same_file(path: Path, other: Path) -> bool:
+    """Whether both are there and are one file, whatever they are called: writing one would destroy the other."""
+    return path.exists() and other.exists() and path.samefile(other)
 
 
 def write_parts(path: Path, parts: Iterable[str]) -> None:

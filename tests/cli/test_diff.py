@@ -48,10 +48,16 @@ def collapsed(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_a_file_does_not_differ_from_itself(run: Run) -> None:
+def test_a_file_does_not_differ_from_itself(run: Run, tmp_path: Path) -> None:
+    link = tmp_path / LADDER.name
+    link.symlink_to(LADDER)
+    assert "\nthe same file twice: no difference: " in run(LADDER, link)
+    copy = tmp_path / f"copy-{LADDER.name}"
+    copy.write_bytes(LADDER.read_bytes())
+    assert "\nno difference: " in run(LADDER, copy)
     for path in (LADDER, TIMELINE):
         said = run(path, path)
-        assert "\nno difference: " in said
+        assert "\nthe same file twice: no difference: " in said
         assert "not comparable" not in said
         assert "with care" not in said
         assert run(path, path, "--fail-above", "0") == said
