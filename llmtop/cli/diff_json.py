@@ -71,12 +71,13 @@ def _report(name: str, trace: Trace) -> Json:
 
 
 def _rung(one: Rung) -> Json:
+    why = one.why_not or _NO_TIME
     return {
         "name": one.name,
-        "ns": _known(one.ns),
-        "baseline_ns": _known(one.baseline_ns),
-        "times_as_fast": _known(one.speed),
-        "of_best": _known(one.of_best),
+        "ns": fact(one.ns, why),
+        "baseline_ns": fact(one.baseline_ns, why),
+        "times_as_fast": fact(one.speed, why),
+        "of_best": fact(one.of_best, why),
         "beyond_noise": one.is_beyond_noise,
         "flops_per_s": None if one.flops_per_s is None else fact(one.flops_per_s),
         "bound": one.bound,

@@ -80,7 +80,8 @@ def diff_pages(compared: Sequence[Compared]) -> Iterator[DiffPage]:
     paths = {A: compared[0].before, **{one.name: one.after for one in compared}}
     files = {name: PurePath(side.trace.origin.path).name for name, side in paths.items()}
     named = [replace(one, name=f"{one.name} {files[one.name]}") for one in rungs_of(compared)]
-    yield DiffPage(heads, None, (ladder_section(named),))
+    lost = [f"{one.name}: {one.why_not.reason}" for one in named if one.why_not is not None]
+    yield DiffPage(heads, None, (ladder_section(named),), f"no time is compared of {'; '.join(lost)}" if lost else "")
     for one in compared:
         yield DiffPage((), one.verdict, islice(diff_sections(one.before, one.after), 1))
 

@@ -147,6 +147,18 @@ def test_of_a_damaged_file_it_is_not_said_which_is_faster(run: Run, tmp_path: Pa
         assert comparison["outcome"] == "unknown"
 
 
+def test_a_damaged_file_has_no_place_in_a_ladder(run: Run, tmp_path: Path) -> None:
+    whole = gzip.decompress(KINETO.read_bytes())
+    cut = tmp_path / "cut.pt.trace.json"
+    cut.write_bytes(whole[: len(whole) * 7 // 10])
+    said = collapsed(run(KINETO, cut, KINETO))
+    damaged = "the other cut.pt.trace.json is damaged: the file ends before its list of events does"
+    assert said.startswith(f"no time is compared of B cut.pt.trace.json: {damaged}")
+    rungs = parsed(run(KINETO, cut, KINETO, "--format", "json"))["ladder"]
+    assert rungs[1]["times_as_fast"]["unknown"].startswith(damaged)
+    assert (rungs[2]["times_as_fast"], rungs[2]["of_best"]) == (1, 1)
+
+
 def test_a_report_alone_says_that_it_is_one(run: Run) -> None:
     assert run(LADDER).startswith("one report: its kernels against each other\n\nA  ")
     assert run(LADDER, "--format", "md").startswith("**one report\\: its kernels against each other**\n")

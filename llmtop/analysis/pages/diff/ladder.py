@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.table import kernels_of
+from llmtop.analysis.pages.diff.comparable import caveats
 from llmtop.analysis.pages.diff.headline import headline
 from llmtop.analysis.pages.diff.noise import Noise, TimeSample, noise_of
 from llmtop.columns import chosen
@@ -32,6 +33,7 @@ class Rung:
         of_best: How fast it is beside the fastest, 0 to 1.
         flops_per_s: Of a kernel.
         bound: Of a kernel; empty of a report.
+        why_not: Why it has no time, where that is not because none was collected.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Rung:
     of_best: float
     flops_per_s: float | Unknown | None = None
     bound: str = ""
+    why_not: Unknown | None = None
 
     @property
     def speed(self) -> float:
@@ -66,9 +69,11 @@ def ladder_of_reports(before: Side, others: Sequence[tuple[str, Side, Side]], na
     """
     rungs = []
     for other, mine, theirs in others:
-        found = headline(mine, theirs)
+        lost = next((one.text for one in caveats(mine, theirs) if one.leaves_nothing), "")
+        found = None if lost else headline(mine, theirs)
         times = (math.nan, math.nan) if found is None else (found.after_ns, found.before_ns)
-        rungs.append(Rung(other, *times, _NONE if found is None else found.noise, math.nan))
+        noise, why_not = _NONE if found is None else found.noise, Unknown(lost) if lost else None
+        rungs.append(Rung(other, *times, noise, math.nan, why_not=why_not))
     first = headline(before, before)
     ns = math.nan if first is None else first.before_ns
     return _beside_best([Rung(name, ns, ns, _NONE, math.nan), *rungs])
@@ -111,7 +116,4 @@ def _rung(kernels: Kernels, row: Row, mine: TimeSample, baseline: TimeSample) ->
 def _beside_best(rungs: Sequence[Rung]) -> tuple[Rung, ...]:
     speeds = [one.speed for one in rungs if not math.isnan(one.speed)]
     best = max(speeds, default=math.nan)
-    return tuple(
-        Rung(one.name, one.ns, one.baseline_ns, one.noise, one.speed / best, one.flops_per_s, one.bound)
-        for one in rungs
-    )
+    return tuple(replace(one, of_best=one.speed / best) for one in rungs)

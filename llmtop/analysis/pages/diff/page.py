@@ -267,7 +267,7 @@ def _tells(cell: Cell) -> bool:
 
 def _rung(one: Rung) -> tuple[Cell, ...]:
     if math.isnan(one.speed):
-        return one.name, NO_TIME, one.flops_per_s, None, None, None, one.bound, ""
+        return one.name, one.why_not or NO_TIME, one.flops_per_s, None, None, None, one.bound, ""
     within = "" if one.is_beyond_noise or one.ns == one.baseline_ns else "in noise"
     change = 100 * (one.ns / one.baseline_ns - 1)
     return one.name, one.ns, one.flops_per_s, change, one.speed, one.of_best, one.bound, within
