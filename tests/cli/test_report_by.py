@@ -323,6 +323,7 @@ def test_calls_of_ranges_are_those_of_each_range_added_up(run: Callable[..., str
     assert decode["cudaDeviceSynchronize"] == 6
 
 
+@needs_qwen
 def test_memory_in_ranges_is_that_from_the_first_to_the_last(run: Callable[..., str]) -> None:
     said = " ".join(run(QWEN, "--range", "ProfilerStep#6", "--by", "memory").split())
     assert 'from the begin of the first to the end of the last range "ProfilerStep#6"' in said
