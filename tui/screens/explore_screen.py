@@ -93,8 +93,10 @@ class ReportView(Vertical, FaultBorder):
     def show_view(self, wanted: type[View[Any]] | None) -> None:
         """Bring a view to the front and give it the focus; one of a single kernel shows that of the view before."""
         left = self._views.get(self.active)
-        here = None if left is None else left.kernel_here()
-        self.kernel = self.kernel if here is None else here
+        if left is not None:
+            with left.border():
+                here = left.kernel_here()
+                self.kernel = self.kernel if here is None else here
         self.wanted = wanted
         self.renew()
 
