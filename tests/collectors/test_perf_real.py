@@ -175,7 +175,8 @@ def test_stacks_name_the_function(look: Callable[..., Look], workload: Path, bus
     asleep = sum(ns for _, at, _, frames, ns in report["asleep"] if at == tid and "sleep_here" in frames)
     assert running / report["elapsed"] == pytest.approx(truth.on_cpu, abs=POINTS)
     assert asleep / report["elapsed"] == pytest.approx(truth.waited, abs=POINTS)
-    (frames,) = {tuple(frames) for _, at, _, frames, _ in report["asleep"] if at == tid and "sleep_here" in frames}
+    stacks = [(ns, frames) for _, at, _, frames, ns in report["asleep"] if at == tid and "sleep_here" in frames]
+    _, frames = max(stacks)  # where others want its CPU, it is put off elsewhere in the call too, briefly
     assert frames.index("sleep_here") < frames.index("do_nanosleep_[k]")
 
 
