@@ -194,9 +194,11 @@ def test_a_row_never_turns_into_another_gpu(machine: FakeNvml, watch: Watch) -> 
     machine.set_gpu(1, uuid=uuid)
     machine.set_gpm(1, dram=33)
     machine.set(fail_everything=None, gpus=2)
-    trace = watch.until(lambda trace: now(trace, ids.gpu(2), v.GPU_DRAM) == 33)
+    gone = "the driver does not list this GPU any more"
+    trace = watch.until(
+        lambda trace: now(trace, ids.gpu(2), v.GPU_DRAM) == 33 and now(trace, ids.gpu(1), v.GPU_DRAM) == gone
+    )
     assert trace.tracks[ids.gpu(2)].facts["uuid"] == uuid
-    assert now(trace, ids.gpu(1), v.GPU_DRAM) == "the driver does not list this GPU any more"
 
 
 def test_mig_is_toggled(machine: FakeNvml, watch: Watch) -> None:
