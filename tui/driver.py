@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _ASK_CURSOR: Final = "\x1b[6n"
 """Device status report: the terminal answers with the cursor's place when it has shown all before it."""
+_BLANK: Final = "\x1b[H\x1b[2J"
 _LONGEST_STAY_S: Final = 0.5
 """Longer than a link takes that one can still work over; who leaves waits for it only while an answer is out."""
 
@@ -210,6 +211,15 @@ class TerminalDriver(OpenDriver):
         self._questions = self._answers = 0
         self._expect_answer()  # Textual asks for two modes; their answers come before that to the first frame
         super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def stop_application_mode(self) -> None:
+        """Give the terminal back as it was found.
+
+        tmux 3.3 keeps rows of the other screen when it was resized meanwhile, and some terminals have one screen only:
+        what they keep is blank.
+        """
+        self.write(_BLANK)
+        super().stop_application_mode()
 
     def ask_cursor(self, answered: Callable[[], object]) -> None:
         """Have the terminal say where its cursor is: it does so when it has shown all that was written before.

@@ -80,6 +80,8 @@ def test_open_survives_resizing(terminal: TerminalFactory) -> None:
     screen.wait_for("nvjet")
     screen.press("q")
     leaves_cleanly(screen)
+    left = screen.raw.rpartition(b"\x1b[?1049l")[0].rpartition(b"\x1b[H\x1b[2J")[2]
+    assert re.fullmatch(rb"(\x1b\[[<?]?[0-9]*[hlu])*", left), "what tmux 3.3 keeps of a resized screen is blank"
 
 
 def test_hostile_names_are_shown_not_obeyed(terminal: TerminalFactory, tmp_path: Path) -> None:
