@@ -1,0 +1,117 @@
+"""The data every part of llmtop speaks: frozen values with their units, and nothing else.
+
+One container, `Trace`: what a parser returns, what a collector's poll returns (small), what the recorder
+freezes a window into, what every rule and pane takes. All times in a trace are nanoseconds on one clock: the
+host's monotonic clock live, the capture's clock in a file.
+
+Text from outside (kernel names, process titles, metric labels) enters a trace only through `llmtop.text.clean`.
+
+Each module holds one sort of thing; all of them are imported from here.
+"""
+
+from llmtop.model.engines import KEPT_NAME, Default, Engine, ExposedNumber, Feature, FormerDefault, Knob, Role
+from llmtop.model.findings import Finding, IdleTime, Issue, Severity, Stretch
+from llmtop.model.kernels import (
+    Instances,
+    KernelCode,
+    KernelCodes,
+    KernelDetails,
+    KernelTable,
+    RuleResult,
+    SectionTable,
+    SourceText,
+)
+from llmtop.model.marks import GpuFault, Mark, MarkKind, ProcessEnd, Restart, XidReport
+from llmtop.model.origins import KINETO, LIVE, RECORDING, ClockBasis, ClockFit, Origin, RankPart
+from llmtop.model.series import TORCH_ALLOCATED, TORCH_GROWN, TORCH_RESERVED, Metric, Reading, Series
+from llmtop.model.sources import Source, SourceLane, Sources
+from llmtop.model.spans import (
+    API_CALLS,
+    FROM_BEFORE,
+    GIVING_BACK_LOST,
+    GPU_WORK,
+    NOT_GIVEN_BACK,
+    NOTED_ADDRESS,
+    NOTED_FAULTS,
+    NOTED_INSTRUCTION,
+    SpanKind,
+    SpanTable,
+)
+from llmtop.model.stacks import Stack, StackWindow
+from llmtop.model.targets import PLAIN_PROCESS, Target, TargetProcess
+from llmtop.model.trace import Trace
+from llmtop.model.tracks import Track, TrackId, TrackKind
+from llmtop.model.values import NS_PER_S, Fact, Missing, Quantity, Unknown, UnknownKind, Value, What
+
+__all__ = [
+    "API_CALLS",
+    "FROM_BEFORE",
+    "GIVING_BACK_LOST",
+    "GPU_WORK",
+    "KEPT_NAME",
+    "KINETO",
+    "LIVE",
+    "NOTED_ADDRESS",
+    "NOTED_FAULTS",
+    "NOTED_INSTRUCTION",
+    "NOT_GIVEN_BACK",
+    "NS_PER_S",
+    "PLAIN_PROCESS",
+    "RECORDING",
+    "TORCH_ALLOCATED",
+    "TORCH_GROWN",
+    "TORCH_RESERVED",
+    "ClockBasis",
+    "ClockFit",
+    "Default",
+    "Engine",
+    "ExposedNumber",
+    "Fact",
+    "Feature",
+    "Finding",
+    "FormerDefault",
+    "GpuFault",
+    "IdleTime",
+    "Instances",
+    "Issue",
+    "KernelCode",
+    "KernelCodes",
+    "KernelDetails",
+    "KernelTable",
+    "Knob",
+    "Mark",
+    "MarkKind",
+    "Metric",
+    "Missing",
+    "Origin",
+    "ProcessEnd",
+    "Quantity",
+    "RankPart",
+    "Reading",
+    "Restart",
+    "Role",
+    "RuleResult",
+    "SectionTable",
+    "Series",
+    "Severity",
+    "Source",
+    "SourceLane",
+    "SourceText",
+    "Sources",
+    "SpanKind",
+    "SpanTable",
+    "Stack",
+    "StackWindow",
+    "Stretch",
+    "Target",
+    "TargetProcess",
+    "Trace",
+    "Track",
+    "TrackId",
+    "TrackKind",
+    "Unknown",
+    "UnknownKind",
+    "Value",
+    "What",
+    "XidReport",
+]

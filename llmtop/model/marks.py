@@ -1,0 +1,125 @@
+"""Moments at which something happened, and what is known of it as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from llmtop.model.findings import Severity
+from llmtop.model.tracks import TrackId
+from llmtop.model.values import Unknown
+
+
+class MarkKind(StrEnum):
+    """What sort of thing a mark is of, in the words of the event log."""
+
+    PROCESS = "process"
+    EXEC = "exec"
+    SERVER = "server"
+    XID = "xid"
+    GPU_LOST = "GPU lost"
+    GPU_HUNG = "GPU hangs"
+    GPU_BACK = "GPU back"
+    GPU_EVENT = "GPU event"
+    STUCK = "collector hangs"
+    TRACER = "tracer"
+    PROBES_ENDED = "probes ended"
+    PROBES_BACK = "probes back"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnd:
+    """That a process has ended.
+
+    Attributes:
+        how: "killed by SIGKILL", "exit code 1"; Unknown where nothing tells.
+        is_regular: It ended as a program does that was told to.
+    """
+
+    pid: int
+    how: str | Unknown
+    is_regular: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """That another process has taken the place of a server's, whose PID was this."""
+
+    old_pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class XidReport:
+    """A fault that the NVIDIA driver numbers.
+
+    Attributes:
+        meaning: What the code means, whom it hit, how often.
+        action: What to do first; empty where nothing needs to be done, or the code is not known.
+    """
+
+    code: int
+    meaning: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFault:
+    """A warp that failed, as a GPU's core dump has it.
+
+    Attributes:
+        exception: As cuda-gdb calls it: "Warp Illegal Address"; `code` is its number (CUDBGException_t).
+        gpu: The track of its GPU; `sm` and `warp` are places on it.
+        kernel: The name of its kernel, and the launch's `grid` and `block`.
+        block_index: The block that the warp is of; its first thread is `thread_index`.
+        lanes: How many of its threads were at the instruction.
+        lane: The one of them that carried it out, by the predicate that guards it; None where several did.
+        pc: The address of the instruction; None where the GPU did not keep it: then it is that of where the warp stood.
+        function: What holds the instruction, at `offset` bytes from its beginning; empty where that is not known.
+        place: File and line of the source; Unknown where the program was compiled without them.
+        instruction: Its text, or why there is none.
+        registers: Of the lane that failed, or of the first one, R0 first.
+    """
+
+    exception: str
+    code: int
+    gpu: TrackId
+    sm: int
+    warp: int
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    block_index: tuple[int, int, int]
+    thread_index: tuple[int, int, int]
+    lanes: int
+    lane: int | None
+    pc: int
+    is_exact: bool
+    function: str = ""
+    offset: int = 0
+    place: str | Unknown = Unknown("its place in the source is not known")
+    instruction: str | Unknown = Unknown("its text is not known")
+    registers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment on the time axis: an XID, a GPU that is lost, a process that came or went.
+
+    Attributes:
+        said: What happened, in words; they follow the subject, where there is one.
+        subject: Whom it happened to, where the track has gone with it or says less: "EngineCore (pid 4300)", "GPU 1:".
+        about: The same as data, of what others draw conclusions from.
+    """
+
+    t_ns: int
+    kind: MarkKind
+    track: str
+    said: str
+    severity: Severity = Severity.INFO
+    subject: str = ""
+    about: ProcessEnd | Restart | XidReport | None = None
+
+    @property
+    def text(self) -> str:
+        """The whole sentence."""
+        return f"{self.subject} {self.said}" if self.subject else self.said

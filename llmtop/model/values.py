@@ -1,0 +1,75 @@
+"""What a number or a word is where it is known, and what stands there where it is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NewType, TypeAlias
+
+NS_PER_S = 1_000_000_000
+
+
+class UnknownKind(StrEnum):
+    """What sort of reason it is, of those by which something is decided."""
+
+    OTHER = "other"
+    HUNG = "hung"
+    """A call into the driver does not return."""
+    UNUSED = "unused"
+    """It is there, and the server does not use it."""
+    NOT_COUNTED = "not counted"
+    """Nsight Compute has it, where it is asked for another section."""
+    NOT_ASKED = "not asked"
+    """The file has it, outside of what was to be looked at."""
+    FAILED = "failed"
+    """The program failed: no profiler tells what it would have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Stands where a value would: why it is not known, and what would make it so.
+
+    Attributes:
+        reason: Half a sentence, without a full stop: "GPM needs Hopper or newer".
+        remedy: What the user can do, as a command where there is one; empty when nothing helps.
+        general: The reason without what it says of this one alone, for a line about many; empty where it says nothing
+            of that sort.
+    """
+
+    reason: str
+    remedy: str = ""
+    kind: UnknownKind = UnknownKind.OTHER
+    general: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.remedy})" if self.remedy else self.reason
+
+
+Value: TypeAlias = "float | int | str"
+Fact: TypeAlias = "Value | Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A value with its unit and its source, as a report or a pane shows it."""
+
+    value: Value
+    unit: str = ""
+    source: str = ""
+
+
+What = NewType("What", str)
+"""What is missing: made and read by `llmtop.whats`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Something that could not be had."""
+
+    what: What
+    why: Unknown
+
+    @property
+    def document(self) -> dict[str, str]:
+        """As JSON documents have it."""
+        return {"what": self.what, "reason": self.why.reason, "remedy": self.why.remedy}
