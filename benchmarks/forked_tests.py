@@ -36,12 +36,14 @@ class ForkServer:
         self._caches: list[Any] = []
 
     def pytest_runtestloop(self, session: Any) -> bool:
+        gc.unfreeze()  # what a conftest has put aside for good is not listed
         for one in gc.get_objects():
             if isinstance(one, FunctionType):
                 self._functions[os.path.realpath(one.__code__.co_filename)].append(one)
             elif isinstance(one, functools._lru_cache_wrapper):
                 self._caches.append(one)
         items = {item.nodeid: item for item in session.items}
+        self._channel.sendall(b"\n")
         with self._channel.makefile("r") as requests:
             for line in requests:
                 file, text, names, timeout_s = json.loads(line)
@@ -61,7 +63,8 @@ class ForkServer:
         os.close(writer)
         try:
             is_told, _, _ = select.select([reader], [], [], timeout_s)
-            return os.read(reader, 1 << 16).decode().strip("\n") if is_told else NO_ANSWER
+            told = os.read(reader, 1 << 16).decode() if is_told else ""
+            return told.strip("\n") if told else NO_ANSWER
         finally:
             os.close(reader)
             with contextlib.suppress(ProcessLookupError):

@@ -130,13 +130,14 @@ class ForkedTests:
         self._channel, theirs = socket.socketpair()
         self._answers = self._channel.makefile("r")
         self.unfit: set[str] = set()
-        """Tests that fail in forks whatever stands in the file."""
+        """Tests that fail in forks, or never end there, whatever stands in the file."""
         self._killers: defaultdict[str, set[str]] = defaultdict(set)
         with theirs:
             self._program = subprocess.Popen(
                 [sys.executable, __file__, "--serve", str(theirs.fileno()), *files], cwd=tree, env=environment(tree),
                 pass_fds=(theirs.fileno(),), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
+        self._answers.readline()  # it has loaded everything: the first mutant must not be what it loads
 
     def close(self) -> None:
         self._answers.close()
@@ -146,17 +147,18 @@ class ForkedTests:
     def notice(self, mutant: Mutant, names: Sequence[str], seconds: float) -> bool:
         """Whether a test fails on a mutant that does not fail on what it was made of, or none comes to its end."""
         timeout_s, killers = FORKED_S + SLOWER * seconds, self._killers[mutant.path]
-        while True:
-            chosen = sorted((name for name in names if name not in self.unfit), key=lambda name: name not in killers)
+        while chosen := sorted((one for one in names if one not in self.unfit), key=lambda one: one not in killers):
             with changed(self._tree, mutant):
                 failed = self._first_to_fail(mutant.path, mutant.text, chosen, timeout_s)
-            if failed in ("", NO_ANSWER) or failed in killers:
+            if not failed or failed in killers:
                 return bool(failed)
-            whole = (self._tree / mutant.path).read_text()
-            if not self._first_to_fail(mutant.path, whole, [failed], timeout_s):
-                killers.add(failed)
+            asked = chosen if failed == NO_ANSWER else [failed]
+            anyhow = self._first_to_fail(mutant.path, (self._tree / mutant.path).read_text(), asked, timeout_s)
+            if not anyhow:
+                killers |= {failed} - {NO_ANSWER}
                 return True
-            self.unfit.add(failed)
+            self.unfit |= set(asked) if anyhow == NO_ANSWER else {anyhow}
+        return False
 
     def _first_to_fail(self, path: str, text: str, names: Sequence[str], timeout_s: float) -> str:
         asked = json.dumps([os.path.realpath(self._tree / path), text, names, timeout_s])

@@ -59,6 +59,7 @@ def small_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     (root / "parsers").mkdir(parents=True)
     (root / "tests/parsers").mkdir(parents=True)
     (root / "parsers/__init__.py").touch()
+    (root / "conftest.py").write_text("import gc\n\n\ndef pytest_collection_finish():\n    gc.freeze()\n")
     (root / "parsers/x.py").write_text("def is_small(a):\n    return a < 3\n\n\ndef is_large(a):\n    return a > 30\n")
     (root / "tests/parsers/test_x.py").write_text(
         "import pytest\nfrom parsers.x import is_small\n\n\ndef test_three_is_not():\n    assert not is_small(3)\n"
@@ -103,6 +104,20 @@ def test_in_forks_functions_and_constants_are_changed_as_well(small_tree: Tree) 
         "def is_small(a, more=-1):": False,
     }
     assert parser.read_text().startswith("MOST = 3")
+
+
+@pytest.mark.parametrize(("was", "becomes", "noticed"), [("3 // 1", "3 // 0", True), ("3 // 0", "4 // 0", False)])
+def test_in_forks_that_end_early_a_change_is_noticed_unless_they_do_so_without_it(
+    small_tree: Tree, was: str, becomes: str, noticed: bool
+) -> None:
+    pytest.importorskip("coverage", reason="coverage is not installed: it is in the group dev")
+    parser, name = small_tree.folder / "parsers/x.py", "tests/parsers/test_x.py::test_three_is_not"
+    parser.write_text("def is_small(a):\n    return a < 3\n")
+    with small_tree.forking(["parsers"]) as forked:
+        parser.write_text(f"{parser.read_text()}\n\nMOST = {was}\n")
+        made = {one.becomes: one for one in drawn(small_tree.folder, "parsers/x.py", 99, 1)}
+        assert forked.notice(made[f"MOST = {becomes}"], [name], 1.0) is noticed
+    assert forked.unfit == (set() if noticed else {name})
 
 
 KINDS = """from functools import lru_cache
