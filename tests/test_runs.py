@@ -16,11 +16,11 @@ from llmtop.analysis.kernels.communication import communication
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.timeline.rows import rows_by_track, timeline_rows
 from llmtop.cli import main
-from llmtop.cli.report import report
 from llmtop.errors import ApartError, FileError
 from llmtop.model import ClockBasis, ClockFit, Trace, Unknown
 from llmtop.parsers.registry import load
 from llmtop.runs import files_of, load_together
+from tests.cli.by_tables import report_by
 from tests.cli.test_report_by import SCHEMA
 from tests.nsys_capture import MS, US, Capture, add_table
 from tests.rank_files import BEGAN_NS, NCCL, PlantedClock, RankRun, kineto_file, nsys_file
@@ -148,7 +148,7 @@ def test_without_collectives_nothing_is_compared(tmp_path: Path, write: Writer) 
     trace = load_together([written(tmp_path, write, run, CLOCKS[:2])])
     assert fit_of(trace, 1).basis is ClockBasis.UTC
     assert communication(trace) == ()
-    said = " ".join("".join(report(trace, "text", by="rank")).split())
+    said = " ".join(report_by(trace, "text", "rank").split())
     assert "by the clocks of several hosts" in said
     assert "who waits for whom is not told" in said
 
@@ -249,7 +249,7 @@ def test_of_a_report_and_its_export_one_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["text", "md", "html"])
 def test_the_table_of_ranks_stands_in_every_format(tmp_path: Path, run: RankRun, kind: str) -> None:
     trace = load_together([written(tmp_path, nsys_file, run)])
-    said = "".join(report(trace, kind, by="rank")).replace("\\", "")
+    said = report_by(trace, kind, "rank").replace("\\", "")
     assert "Time by rank" in said
     for part in (
         "rank 2, last at 60 of 60 collectives",

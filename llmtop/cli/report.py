@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from llmtop.errors import ApartError, FileError, UsageError
 
 if TYPE_CHECKING:
-    from llmtop.cli.report_by import WantedTable
+    from llmtop.cli.part_table import PartTable
     from llmtop.model import Trace
 
 FORMATS = ("text", "json", "md", "csv", "html")
@@ -97,15 +98,13 @@ def run(args: argparse.Namespace) -> int:
         trace = with_sources(read_report(args.paths, is_together=args.together), args.source_dir)
     if args.kernel is not None:
         _refuse_unknown_kernel(trace, args.kernel)
-    by: str | WantedTable | None = f"{args.by}:{args.kernel}" if args.kernel else args.by
-    if args.range is not None:
-        by = _table(trace, args.range, by) if isinstance(by, str) else by
-        trace = in_range(trace, args.range)
+    reported = trace if args.range is None else in_range(trace, args.range)
+    by = None if args.by is None else _table(args, trace, reported)
     if args.output is None:
-        for part in report(trace, args.format, to_terminal=True, each_range=args.each_range, by=by):
+        for part in report(reported, args.format, to_terminal=True, each_range=args.each_range, by=by):
             sys.stdout.write(part)
     else:
-        write_parts(args.output, report(trace, args.format, each_range=args.each_range, by=by))
+        write_parts(args.output, report(reported, args.format, each_range=args.each_range, by=by))
     return 0
 
 
@@ -128,18 +127,16 @@ def read_report(paths: Sequence[Path], *, is_together: bool) -> Trace:
         raise FileError(f"{error}{again}") from error
 
 
-def _table(trace: Trace, wanted: str, by: str) -> str | WantedTable:
-    """The table that is asked for: of ranges of a name, cut to them."""
-    from llmtop.analysis.pages.cut import lacks_units, moments
-    from llmtop.cli.report_by import table_within
-    from llmtop.model import Unknown
+def _table(args: argparse.Namespace, trace: Trace, reported: Trace) -> PartTable[Any]:
+    """The table that is asked for: of ranges of a name, cut to them; else of what is reported."""
+    from llmtop.analysis.pages.cut import moments
+    from llmtop.cli.part_table import WantedTable
+    from llmtop.cli.report_by import part_table
 
-    if moments(wanted) is not None or lacks_units(wanted) or not trace.spans:
-        return by
-    table = table_within(trace, by, wanted)
-    if isinstance(table, Unknown):
-        raise FileError(f"{trace.origin.path}: {table}")
-    return table
+    wanted = WantedTable(args.by, args.kernel or "", each_range=args.each_range)
+    if args.range is None or moments(args.range) is not None or not trace.spans:
+        return part_table(reported, wanted)
+    return part_table(trace, replace(wanted, within=args.range))
 
 
 def in_range(trace: Trace, wanted: str) -> Trace:
@@ -168,7 +165,7 @@ def report(
     *,
     to_terminal: bool = False,
     each_range: bool = False,
-    by: str | WantedTable | None = None,
+    by: PartTable[Any] | None = None,
 ) -> Iterator[str]:
     """The report in one of `FORMATS`, in parts.
 
@@ -177,8 +174,7 @@ def report(
         kind: The format.
         to_terminal: Whether it may have what terminals show.
         each_range: NVTX ranges by their full names.
-        by: One of `BY`: with the table of it; as CSV that table alone. Lines and instructions are of one kernel where
-            a colon and a part of its name stand behind it. Or what `table_within` makes of one.
+        by: A table that is added; as CSV that table alone.
     """
     match kind:
         case "json":
@@ -186,7 +182,9 @@ def report(
 
             return report_json(trace, each_range=each_range, by=by)
         case "csv":
-            return _csv(trace, by, each_range=each_range)
+            from llmtop.cli.report_csv import report_csv
+
+            return report_csv(trace) if by is None else by.csv()
         case "md":
             from llmtop.cli.report_md import report_md
 
@@ -200,16 +198,6 @@ def report(
             from llmtop.cli.text_layout import terminal_style
 
             return report_text(trace, terminal_style(each_range=each_range, by=by, to_terminal=to_terminal))
-
-
-def _csv(trace: Trace, by: str | WantedTable | None, *, each_range: bool) -> Iterator[str]:
-    if by is None:
-        from llmtop.cli.report_csv import report_csv
-
-        return report_csv(trace)
-    from llmtop.cli.report_by import report_by_csv, table_named
-
-    return report_by_csv(trace, table_named(by), each_range=each_range)
 
 
 def is_same_file(path: Path, other: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.absent import no_kernels
@@ -35,7 +36,6 @@ from llmtop.analysis.timeline.span_rows import span_cells, span_rows
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import Cell, Column, RooflinePoint, RooflineView
 from llmtop.cli.html_parts import html_table, page_begin, page_end
-from llmtop.cli.report_by import WantedTable, part_table, said_of, table_named, title_of
 from llmtop.cli.report_rows import counted
 from llmtop.cli.report_svg import NUMBERED, BarPart, histogram_svg, roofline_svg, stacked_bar
 from llmtop.model import Finding, Trace, Unknown
@@ -50,7 +50,7 @@ _VISIBLE = 0.003
 """Of a bar: what is narrower is not in its legend."""
 
 
-def report_html(trace: Trace, *, each_range: bool = False, by: str | WantedTable | None = None) -> Iterator[str]:
+def report_html(trace: Trace, *, each_range: bool = False, by: PartTable[Any] | None = None) -> Iterator[str]:
     """The page, in parts; with `each_range` NVTX ranges by their full names."""
     totals, diagnosis = summary(trace), diagnose(trace)
     title = PurePath(trace.origin.path).name or trace.origin.kind
@@ -59,7 +59,7 @@ def report_html(trace: Trace, *, each_range: bool = False, by: str | WantedTable
     yield "</header>\n<main>\n"
     yield from _verdict(trace, diagnosis)
     if by is not None:
-        yield from _by(trace, table_named(by), each_range=each_range)
+        yield from _by(by)
     if why := no_kernels(trace):
         yield f"<p class='why'>No kernels: {escape(str(why))}</p>\n"
     else:
@@ -396,6 +396,9 @@ _SPAN_COLUMNS = (
     Column("recorded", "recorded", help="categories and payloads of NVTX, and the like"),
 )
 
+if TYPE_CHECKING:
+    from llmtop.cli.part_table import PartTable
+
 
 def _spans(trace: Trace, *, each: bool) -> Iterator[str]:
     """What else a timeline holds: NVTX ranges with the GPU time in them, copies, calls."""
@@ -409,11 +412,11 @@ def _spans(trace: Trace, *, each: bool) -> Iterator[str]:
     yield "</section>\n"
 
 
-def _by(trace: Trace, by: WantedTable, *, each_range: bool) -> Iterator[str]:
-    yield f"<section><h2>{escape(title_of(trace, by))}</h2>\n"
-    for said in said_of(trace, by, each_range=each_range):
+def _by(by: PartTable[Any]) -> Iterator[str]:
+    yield f"<section><h2>{escape(by.title)}</h2>\n"
+    for said in by.sentences():
         yield f"<p class='why'>{escape(said)}</p>\n"
-    table = part_table(trace, by, each_range=each_range)
+    table = by.rows()
     if not isinstance(table, Unknown):
         yield from html_table(table.columns, (table.cells(i) for i in range(min(_PARTS, len(table)))))
         if len(table) > _PARTS:

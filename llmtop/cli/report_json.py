@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from llmtop import whats
 from llmtop.analysis.commands import profiling
@@ -23,17 +23,17 @@ from llmtop.analysis.timeline.account import GpuAccount, IdlePart
 from llmtop.analysis.timeline.idle_view import merged
 from llmtop.analysis.views import RooflinePoint
 from llmtop.cli.documents import fact, finding_document
-from llmtop.cli.report_by import WantedTable, part_document, table_named
 from llmtop.model import Finding, Issue, Stack, Trace, Unknown, UnknownKind, Value
 
 if TYPE_CHECKING:
     from llmtop.cli.documents import Json
+    from llmtop.cli.part_table import PartTable
 
 SCHEMA = "llmtop.report/1"
 _TEMPLATES = 64
 
 
-def report_json(trace: Trace, *, each_range: bool = False, by: str | WantedTable | None = None) -> Iterator[str]:
+def report_json(trace: Trace, *, each_range: bool = False, by: PartTable[Any] | None = None) -> Iterator[str]:
     """The document in pieces, a kernel at a time: the counters of thousands of launches never are in memory at once."""
     totals = summary(trace)
     kernels = kernels_of(trace)
@@ -49,7 +49,7 @@ def report_json(trace: Trace, *, each_range: bool = False, by: str | WantedTable
         "classes": [_class(one) for one in kernel_classes(trace)],
         "ranges": [_range(share) for share in range_shares(trace, each=each_range)],
         "timeline": _timeline(trace, totals),
-        "by": None if by is None else part_document(trace, table_named(by), each_range=each_range),
+        "by": None if by is None else by.document(),
         "stacks": [_stack(stack) for stack in trace.stacks],
         "findings": [_finding(finding) for finding in diagnose(trace).findings],
         "issues": [_issue(issue) for issue in trace.issues],

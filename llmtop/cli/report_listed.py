@@ -1,4 +1,4 @@
-"""What a timeline lists by name, for `llmtop report --by api|copy|os|allocation`: as a JSON object, and as CSV."""
+"""What a timeline lists by name, for `llmtop report --by api|copy|os|allocation`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.tables import csv_line
+from llmtop.analysis.timeline import listed_table
 from llmtop.analysis.timeline.listed import Listed, ListedRow, Statistics, listed
+from llmtop.analysis.timeline.unified import unified_lines
 from llmtop.cli.documents import fact
-from llmtop.errors import FileError
+from llmtop.cli.part_table import PartTable, WantedTable
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -16,10 +18,19 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 
-def listed_document(trace: Trace, what: Listed) -> Json:
-    """The object under "by"."""
+def listed_by(trace: Trace, wanted: WantedTable) -> PartTable[tuple[ListedRow, ...]]:
+    """What is wanted, one of `Listed`, by name."""
+    what = Listed(wanted.by)
     rows = listed(trace, what)
-    return fact(rows) if isinstance(rows, Unknown) else {"by": str(what), "rows": [_row(one) for one in rows]}
+    return PartTable(
+        listed_table.TITLES[what],
+        trace.origin.path,
+        rows,
+        rows_of=lambda rows: listed_table.listed_table(rows, what),
+        document_of=lambda rows: {"by": wanted.by, "rows": [_row(one) for one in rows]},
+        csv_of=_csv,
+        said=lambda: [*listed_table.said_of_all(rows), *(unified_lines(trace) if what is Listed.COPY else ())],
+    )
 
 
 def _row(row: ListedRow) -> Json:
@@ -51,18 +62,6 @@ def _statistics(of: Statistics) -> dict[str, Json]:
         "max": of.most,
         "stddev": of.deviation,
     }
-
-
-def listed_csv(trace: Trace, what: Listed) -> Iterator[str]:
-    """The table line by line.
-
-    Raises:
-        FileError: There is no such table.
-    """
-    rows = listed(trace, what)
-    if isinstance(rows, Unknown):
-        raise FileError(f"{trace.origin.path}: {rows}")
-    return _csv(rows)
 
 
 _PLAIN = ("bytes_per_s", "threads", "wall_share", "launched", "gpu_idle_ns", "small", "held", "in_steps")

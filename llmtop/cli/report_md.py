@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.absent import no_kernels
@@ -23,10 +24,12 @@ from llmtop.analysis.timeline.idle_view import IdleView, idle_view
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import RooflineView
 from llmtop.cli.md_parts import escaped, md_row, md_table
-from llmtop.cli.report_by import WantedTable, part_table, said_of, table_named, title_of
 from llmtop.cli.report_rows import counted, kernel_rows, total_row
 from llmtop.model import Trace, Unknown
 from llmtop.units import duration, number, percent, si
+
+if TYPE_CHECKING:
+    from llmtop.cli.part_table import PartTable
 
 _KERNELS = 50
 _IDLE_ROWS = 10
@@ -34,17 +37,17 @@ _PARTS = 100
 _FUNCTIONS = 50
 
 
-def report_md(trace: Trace, *, each_range: bool = False, by: str | WantedTable | None = None) -> Iterator[str]:
+def report_md(trace: Trace, *, each_range: bool = False, by: PartTable[Any] | None = None) -> Iterator[str]:
     """The report, line by line."""
-    for line in _lines(trace, None if by is None else table_named(by), each_range=each_range):
+    for line in _lines(trace, by, each_range=each_range):
         yield line + "\n"
 
 
-def _lines(trace: Trace, by: WantedTable | None, *, each_range: bool) -> Iterator[str]:
+def _lines(trace: Trace, by: PartTable[Any] | None, *, each_range: bool) -> Iterator[str]:
     totals = summary(trace)
     yield from _head(trace, totals)
     if by is not None:
-        yield from _by(trace, by, each_range=each_range)
+        yield from _by(by)
     if why := no_kernels(trace):
         yield from (f"No kernels: {escaped(str(why))}", "")
     else:
@@ -99,13 +102,13 @@ def _kernels(trace: Trace) -> Iterator[str]:
     yield ""
 
 
-def _by(trace: Trace, by: WantedTable, *, each_range: bool) -> Iterator[str]:
-    yield f"## {title_of(trace, by)}"
+def _by(by: PartTable[Any]) -> Iterator[str]:
+    yield f"## {by.title}"
     yield ""
-    table = part_table(trace, by, each_range=each_range)
+    table = by.rows()
     if not isinstance(table, Unknown):
         yield from md_table(table, _PARTS)
-    for said in said_of(trace, by, each_range=each_range):
+    for said in by.sentences():
         yield f"- {escaped(said)}"
     yield ""
 

@@ -1,15 +1,14 @@
-"""Memory over time, for `llmtop report --by memory`: as a JSON object, and as CSV."""
+"""Memory over time, for `llmtop report --by memory`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.tables import RowTable, csv_of
+from llmtop.analysis.tables import csv_of
 from llmtop.analysis.timeline.memory import Growth, MemoryOwner, MemoryPool, memory_pools
-from llmtop.analysis.timeline.memory_table import memory_rows, memory_table, said_of_memory
+from llmtop.analysis.timeline.memory_table import TITLE, memory_rows, memory_table, said_of_memory
 from llmtop.cli.documents import fact
-from llmtop.errors import FileError
+from llmtop.cli.part_table import PartTable, WantedTable
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -21,22 +20,18 @@ _NOT_RESERVED = Unknown("the allocator does not say what it has reserved of the 
 _BEFORE_UNKNOWN = Unknown("what was held before the capture is told by nothing in it")
 
 
-def memory_report_table(trace: Trace) -> RowTable | Unknown:
-    """Its rows, as a table that shows them."""
+def memory_over_time(trace: Trace, wanted: WantedTable) -> PartTable[tuple[MemoryPool, ...]]:
+    """Who held how much memory, and when most was held."""
     pools = memory_pools(trace)
-    return pools if isinstance(pools, Unknown) else memory_table(memory_rows(pools, trace))
-
-
-def said_below(trace: Trace) -> list[str]:
-    """What stands with the table."""
-    pools = memory_pools(trace)
-    return [str(pools)] if isinstance(pools, Unknown) else said_of_memory(pools, trace)
-
-
-def memory_document(trace: Trace) -> Json:
-    """The object under "by"."""
-    pools = memory_pools(trace)
-    return fact(pools) if isinstance(pools, Unknown) else {"by": "memory", "rows": [_pool(one, trace) for one in pools]}
+    return PartTable(
+        TITLE,
+        trace.origin.path,
+        pools,
+        rows_of=lambda pools: memory_table(memory_rows(pools, trace)),
+        document_of=lambda pools: {"by": wanted.by, "rows": [_pool(one, trace) for one in pools]},
+        csv_of=lambda pools: csv_of(memory_table(memory_rows(pools, trace))),
+        said=lambda: [str(pools)] if isinstance(pools, Unknown) else said_of_memory(pools, trace),
+    )
 
 
 def _pool(pool: MemoryPool, trace: Trace) -> Json:
@@ -75,15 +70,3 @@ def _owner(owner: MemoryOwner) -> Json:
 def _growth(growth: Growth) -> Json:
     owners: list[Json] = [{"name": name, "bytes": size} for name, size in growth.owners]
     return {"steps": growth.steps, "step_bytes": growth.per_step, "bytes": growth.total, "owners": owners}
-
-
-def memory_csv(trace: Trace) -> Iterator[str]:
-    """The table line by line.
-
-    Raises:
-        FileError: There is no such table.
-    """
-    table = memory_report_table(trace)
-    if isinstance(table, Unknown):
-        raise FileError(f"{trace.origin.path}: {table}")
-    return csv_of(table)

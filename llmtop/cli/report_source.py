@@ -1,4 +1,4 @@
-"""Lines and instructions of kernels, for `llmtop report --by line|instruction`: as a JSON object, and as CSV."""
+"""Lines and instructions of kernels, for `llmtop report --by line|instruction`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.counters import add_section
-from llmtop.analysis.kernels.source_table import CodeBy, CodeRow, code_rows
+from llmtop.analysis.kernels.source_table import TITLES, CodeBy, CodeRow, code_rows, code_table, said_of_code
 from llmtop.analysis.tables import csv_line
 from llmtop.cli.documents import fact
-from llmtop.errors import FileError
+from llmtop.cli.part_table import PartTable, WantedTable
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -21,10 +21,18 @@ _NOT_SAMPLED = Unknown("not collected", add_section("SourceCounters"))
 _SAMPLED = ("share", "samples", "stalls", "not_issued")
 
 
-def code_document(trace: Trace, by: CodeBy, kernel: str) -> Json:
-    """The object under "by"."""
-    rows = code_rows(trace, by, kernel)
-    return fact(rows) if isinstance(rows, Unknown) else {"by": str(by), "rows": [_row(one) for one in rows]}
+def code_by(trace: Trace, wanted: WantedTable) -> PartTable[tuple[CodeRow, ...]]:
+    """Where in their code kernels wait, by what is wanted: one of `CodeBy`."""
+    by = CodeBy(wanted.by)
+    return PartTable(
+        TITLES[by],
+        trace.origin.path,
+        code_rows(trace, by, wanted.kernel),
+        rows_of=lambda rows: code_table(rows, by),
+        document_of=lambda rows: {"by": wanted.by, "rows": [_row(one) for one in rows]},
+        csv_of=_csv,
+        said=lambda: said_of_code(trace, by, wanted.kernel),
+    )
 
 
 def _row(row: CodeRow) -> Json:
@@ -64,19 +72,8 @@ def _counted(row: CodeRow) -> dict[str, float | None]:
     return dict(zip(_COUNTED, counted, strict=True))
 
 
-def code_csv(trace: Trace, by: CodeBy, kernel: str) -> Iterator[str]:
-    """The table line by line, with a column for each reason to wait.
-
-    Raises:
-        FileError: There is no such table.
-    """
-    rows = code_rows(trace, by, kernel)
-    if isinstance(rows, Unknown):
-        raise FileError(f"{trace.origin.path}: {rows}")
-    return _csv(rows)
-
-
 def _csv(rows: tuple[CodeRow, ...]) -> Iterator[str]:
+    """With a column for each reason to wait."""
     reasons = sorted({reason for row in rows for reason, _ in row.spent.waiting})
     yield csv_line((*_where(rows[0]), "text", *_SAMPLED, *reasons, *_COUNTED, "missing"))
     for row in rows:

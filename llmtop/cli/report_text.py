@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.absent import no_kernels
@@ -32,7 +33,6 @@ from llmtop.analysis.timeline.causes import MEANINGS
 from llmtop.analysis.timeline.idle_view import ASCII_LEVELS, BLOCKS, IdleOfGpu, IdleRow, IdleView, idle_view, picture
 from llmtop.analysis.timeline.span_rows import TITLES
 from llmtop.analysis.timeline.work import gpu_title
-from llmtop.cli.report_by import WantedTable, part_table, said_of, table_named, title_of
 from llmtop.cli.report_rows import UNKNOWN, counted, kernel_rows, total_row
 from llmtop.cli.text_layout import (
     NARROWEST_NAME,
@@ -61,6 +61,9 @@ _LEANING = (
     "DRAM (the DeepSeek-OCR study's classes compute and memory). The bound is what limits it: there memory has the "
     "caches too, and below 60 % of both it is latency."
 )
+
+if TYPE_CHECKING:
+    from llmtop.cli.part_table import PartTable
 _MEANS = " Means count each kernel once; by time, as long as it takes."
 _CACHED = "{} of the time is memory-bound and does not lean to DRAM: caches or shared memory limit it."
 _REASONS = 4
@@ -96,7 +99,7 @@ def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
     totals = summary(trace)
     yield from _head(trace, totals, style)
     if style.by is not None:
-        yield from _by(trace, table_named(style.by), style)
+        yield from _by(style.by, style)
     if why := no_kernels(trace):
         yield from wrapped(f"No kernels: {why}", style, "  ")
     else:
@@ -204,14 +207,14 @@ def _table(table: KernelRows, count: int, width: int) -> Iterator[str]:
         yield row_line(texts, table.columns, shown, widths)
 
 
-def _by(trace: Trace, by: WantedTable, style: TextStyle) -> Iterator[str]:
-    yield from heading(title_of(trace, by), style)
-    table = part_table(trace, by, each_range=style.each_range)
+def _by(by: PartTable[Any], style: TextStyle) -> Iterator[str]:
+    yield from heading(by.title, style)
+    table = by.rows()
     if not isinstance(table, Unknown):
         yield from table_lines(table, _PARTS, style)
         if len(table) > _PARTS:
             yield f"  and {len(table) - _PARTS} more (--format csv lists all)"
-    for said in said_of(trace, by, each_range=style.each_range):
+    for said in by.sentences():
         yield from wrapped(said, style, "  ", "    ")
 
 

@@ -8,7 +8,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from llmtop.analysis.kernels.names import shorten_kernel
 from llmtop.cli.report_rows import cell_texts
@@ -16,7 +16,7 @@ from llmtop.text import shorten
 
 if TYPE_CHECKING:
     from llmtop.analysis.views import Column, TableView
-    from llmtop.cli.report_by import WantedTable
+    from llmtop.cli.part_table import PartTable
 
 FALLBACK_SIZE = (100, 24)
 NARROWEST_NAME = 24
@@ -36,18 +36,18 @@ class TextStyle:
         bold: Headings may be bold.
         ascii_only: Only ASCII can be written.
         each_range: NVTX ranges stand by their full names.
-        by: What there is a table of time by; None for none.
+        by: The table that is added; None for none.
     """
 
     width: int = 100
     bold: bool = False
     ascii_only: bool = False
     each_range: bool = False
-    by: str | WantedTable | None = None
+    by: PartTable[Any] | None = None
 
 
 def terminal_style(
-    *, each_range: bool = False, by: str | WantedTable | None = None, to_terminal: bool = True
+    *, each_range: bool = False, by: PartTable[Any] | None = None, to_terminal: bool = True
 ) -> TextStyle:
     """What standard output can show; of a file, nothing but its width is asked."""
     from llmtop.tui.terminal import is_ascii_only

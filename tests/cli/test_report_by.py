@@ -24,6 +24,7 @@ from llmtop.cli import main
 from llmtop.cli.report import BY, report
 from llmtop.model import Metric, Series, SpanTable, Stack, Trace, Unknown
 from llmtop.parsers.registry import load
+from tests.cli.by_tables import report_by
 from tests.cli.test_report_timeline import words
 from tests.kernel_traces import LADDER, ROOT, TIMELINE, Launch
 from tests.kernel_traces import report as made
@@ -47,7 +48,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 
 def document(trace: Trace, by: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads("".join(report(trace, "json", by=by)))
+    found: dict[str, Any] = json.loads(report_by(trace, "json", by))
     jsonschema.validate(found, SCHEMA)
     return found
 
@@ -59,7 +60,7 @@ def test_what_can_be_asked_for_is_what_there_is() -> None:
 @pytest.mark.parametrize("kind", ["text", "md", "html"])
 def test_steps_and_why_one_is_slow_stand_in_every_format(kind: str) -> None:
     trace = load(TIMELINE)
-    said = " ".join("".join(report(trace, kind, by="step")).replace("\\", "").split())
+    said = " ".join(report_by(trace, kind, "step").replace("\\", "").split())
     said = re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", said)
     assert "6 decode steps: median 40.7 ms, p95 99.0 ms, p99 114 ms" in said
     assert DECODE in said
@@ -116,7 +117,7 @@ def test_where_no_phase_is_told_csv_says_why(tmp_path: Path) -> None:
         capture.kernel(
             i * MS, i * MS + 100 * US, capture.call("cudaLaunchKernel", i * MS - 9 * US, i * MS), "ab"[i % 2]
         )
-    (first, *_) = csv.DictReader(io.StringIO("".join(report(capture.trace(tmp_path), "csv", by="step"))))
+    (first, *_) = csv.DictReader(io.StringIO(report_by(capture.trace(tmp_path), "csv", "step")))
     assert first["phase"] == ""
     assert first["missing"].startswith("phase: no range says prefill or decode")
 
@@ -127,7 +128,7 @@ def test_where_no_phase_is_told_csv_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["text", "md", "html"])
 def test_calls_by_name_stand_in_every_format(kind: str) -> None:
     trace = load(TIMELINE)
-    said = "".join(report(trace, kind, by="api"))
+    said = report_by(trace, kind, "api")
     assert "cuLibraryLoadData" in said
     assert "3.35 ms" in said, "the mean of its 13 calls"
     assert "of wall" in said
@@ -161,7 +162,7 @@ def test_where_nothing_is_told_of_memory_the_formats_say_what_would_tell(run: Ca
 @pytest.mark.parametrize("kind", ["text", "md", "html"])
 @needs_qwen
 def test_who_held_memory_at_its_peak_stands_in_every_format(kind: str) -> None:
-    said = re.sub(r"<[^>]*>", " ", "".join(report(load(QWEN), kind, by="memory")).replace("\\", ""))
+    said = re.sub(r"<[^>]*>", " ", report_by(load(QWEN), kind, "memory").replace("\\", ""))
     assert "Memory over time" in said
     assert "from before the capture" in said
     assert "939 MiB were held before the first event: no event tells by whom" in " ".join(said.split())

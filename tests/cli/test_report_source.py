@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 
 from llmtop.cli import main
-from llmtop.cli.report import report
 from llmtop.parsers.registry import load
+from tests.cli.by_tables import report_by
 from tests.cli.test_report_by import SCHEMA
 from tests.kernel_traces import LADDER, ROOT, TIMELINE, without_lines
 from tests.parsers.sample_reports import content
@@ -42,7 +42,7 @@ def no_disassembler(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", ["text", "md", "html"])
 def test_lines_stand_in_every_format(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    said = "".join(report(load(UNFUSED), kind, by="line:silu")).replace("\\", "").replace("&lt;", "<")
+    said = report_by(load(UNFUSED), kind, "line", "silu").replace("\\", "").replace("&lt;", "<")
     assert "Lines of the source" in said
     assert "known_causes.cu" in said
     assert "long_scoreboard 75 %" in said
@@ -51,7 +51,7 @@ def test_lines_stand_in_every_format(kind: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("by", ["line", "instruction"])
 def test_the_document_follows_the_schema(by: str) -> None:
-    found = json.loads("".join(report(load(UNFUSED), "json", by=f"{by}:silu")))
+    found = json.loads(report_by(load(UNFUSED), "json", by, "silu"))
     jsonschema.validate(found, SCHEMA)
     assert found["by"]["by"] == by
     assert sum(row["share"] for row in found["by"]["rows"]) == pytest.approx(1)
@@ -62,7 +62,7 @@ def test_the_document_follows_the_schema(by: str) -> None:
 
 def test_what_was_not_sampled_is_unknown_in_the_document() -> None:
     llama = load(LADDER.with_name("llama-decode.ncu-rep.xz"))
-    found = json.loads("".join(report(llama, "json", by="instruction:catarray")))
+    found = json.loads(report_by(llama, "json", "instruction", "catarray"))
     jsonschema.validate(found, SCHEMA)
     row = found["by"]["rows"][0]
     assert row["samples"] == {"unknown": "the warps were not sampled", "remedy": "add --section SourceCounters"}
@@ -86,7 +86,7 @@ def test_csv_has_a_column_for_each_reason(run: Callable[..., str]) -> None:
 def test_code_without_lines_stands_in_every_format(kind: str) -> None:
     trace = load(LADDER.with_name("bank-conflicts.ncu-rep.xz"))
     without_lines(trace, "__pow", {0x3C0})
-    said = "".join(report(trace, kind, by="line")).replace("\\", "")
+    said = report_by(trace, kind, "line").replace("\\", "")
     assert "__pow" in said
     if kind == "json":
         found = json.loads(said)

@@ -22,10 +22,10 @@ from llmtop import ids
 from llmtop.analysis.timeline.listed import Listed, ListedRow, Statistics, listed
 from llmtop.analysis.timeline.span_rows import span_rows
 from llmtop.analysis.timeline.unified import unified_memory
-from llmtop.cli.report import report
 from llmtop.model import SpanTable, Trace, Unknown
 from llmtop.parsers.registry import load
 from llmtop.text import clean
+from tests.cli.by_tables import report_by
 from tests.nvidia_tools import tools
 from tests.parsers.sample_reports import OTHERS, SAMPLE_TRACES, content
 
@@ -341,7 +341,7 @@ def test_unified_memory_is_that_of_nsys(nsys: Path, unified: Path) -> None:
 
 def test_unified_memory_stands_below_the_copies(unified: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    said = "".join(report(read(unified), "text", by="copy"))
+    said = report_by(read(unified), "text", "copy")
     assert "unified memory: " in said
     assert "60 CPU and " in said
     assert unified_memory(load(SAMPLE_TRACES / "nsys" / "2025.3.2" / "llama-prefill-decode.sqlite.xz")) is None

@@ -1,0 +1,82 @@
+"""The table that `llmtop report --by` adds: what it has to give to every format of the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from llmtop.cli.documents import fact
+from llmtop.errors import FileError
+from llmtop.model import Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from llmtop.analysis.tables import RowTable
+    from llmtop.cli.documents import Json
+
+FoundT = TypeVar("FoundT")
+
+
+@dataclass(frozen=True, slots=True)
+class PartTable(Generic[FoundT]):
+    """What was found for the table, and how that reads in each format.
+
+    Attributes:
+        title: What stands above it.
+        path: The report's, for messages.
+        found: What its rows are made of, or why there are none.
+        rows_of: The table that text, Markdown and HTML show of it.
+        document_of: The object under "by" in JSON.
+        csv_of: The lines of CSV, the first of them with titles.
+        said: What stands with the table in sentences; of one without rows, why.
+        part: What part of the trace it is of, where that has to be said.
+    """
+
+    title: str
+    path: str
+    found: FoundT | Unknown
+    rows_of: Callable[[FoundT], RowTable]
+    document_of: Callable[[FoundT], Json]
+    csv_of: Callable[[FoundT], Iterator[str]]
+    said: Callable[[], list[str]]
+    part: str = ""
+
+    def sentences(self) -> list[str]:
+        """All that stands with the table."""
+        return [self.part, *self.said()] if self.part else self.said()
+
+    def rows(self) -> RowTable | Unknown:
+        """Its rows, or why there are none."""
+        return self.found if isinstance(self.found, Unknown) else self.rows_of(self.found)
+
+    def document(self) -> Json:
+        """As JSON."""
+        return fact(self.found) if isinstance(self.found, Unknown) else self.document_of(self.found)
+
+    def csv(self) -> Iterator[str]:
+        """As lines of CSV.
+
+        Raises:
+            FileError: There are no rows: nothing else of CSV could say why.
+        """
+        if isinstance(self.found, Unknown):
+            raise FileError(f"{self.path}: {self.found}")
+        return self.csv_of(self.found)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTable:
+    """What a user asks a table of.
+
+    Attributes:
+        by: What its rows are: one of `llmtop.cli.report.BY`.
+        kernel: Of the code of kernels, a part of their name; empty for all.
+        within: The name of ranges to whose time it is cut; empty for all of the time.
+        each_range: NVTX ranges by their full names.
+    """
+
+    by: str
+    kernel: str = ""
+    within: str = ""
+    each_range: bool = False
