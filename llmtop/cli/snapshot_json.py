@@ -38,6 +38,7 @@ from llmtop.analysis.threads.shares import Shares, ThreadRow, ThreadsView, threa
 from llmtop.analysis.threads.syscalls import Syscall, SyscallsView, syscalls_view
 from llmtop.analysis.views import Quality
 from llmtop.cli.documents import fact, finding_document
+from llmtop.cli.snapshot_requests import batches_document, requests_document
 from llmtop.facts import GpuFact
 from llmtop.model import NS_PER_S, Missing, Stack, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.vocabulary import PythonState
@@ -85,6 +86,8 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "efficiency": _efficiency(efficiency_view(trace, target, window_ns)) if target else fact(NO_TARGET),
         "token_budget": _token_budget(token_budget(trace, target, window_ns)) if target else fact(NO_TARGET),
         "server": {} if isinstance(server, Unknown) else {key: _stat(stat) for key, stat in server.stats.items()},
+        "requests": requests_document(trace, window_ns) if target is not None else fact(NO_TARGET),
+        "batches": batches_document(trace, target) if target is not None else fact(NO_TARGET),
         "objectives": [_objective(one) for one in judged(trace, window_ns)] if target is not None else [],
         "connections": list(_connections(trace)),
         "threads": [] if isinstance(threads, Unknown) else [_thread(row) for row in threads.rows],

@@ -33,7 +33,10 @@ from llmtop.model import (
 )
 from llmtop.vocabulary import EndpointAnswer
 from tests.analysis import verdict_scenes
+from tests.analysis.test_batches import STAIRS
+from tests.analysis.test_batches import seen as seen_batches
 from tests.analysis.test_correlate import starved
+from tests.analysis.test_efficiency import TARGET as LLAMA
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, live_trace, probed
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "json-snapshot.md"
@@ -49,6 +52,8 @@ KEYS = [
     "efficiency",
     "token_budget",
     "server",
+    "requests",
+    "batches",
     "objectives",
     "connections",
     "threads",
@@ -207,6 +212,21 @@ def test_the_parts_of_a_step_add_up() -> None:
     assert sum(term["seconds"] for term in seen["terms"]) == pytest.approx(seen["step_s"])
     assert seen["terms"][0]["part"] == "weights"
     assert "late CPU" in {gain["part"] for gain in seen["gains"]}
+
+
+def test_what_requests_get_and_how_far_a_batch_goes() -> None:
+    requests = document(live_trace(Scene(is_moving=False)), seconds=60.0)["requests"]
+    assert sum(part["mean_s"] for part in requests["first_token"]["parts"]) == pytest.approx(0.26)
+    assert requests["goodput"]["first_tokens"] == {"low": pytest.approx(0.9), "high": pytest.approx(0.9)}
+    assert requests["kv_runway"]["unknown"].startswith("it is full")
+    assert requests["preemption"]["quality"] == "estimate"
+    batches = document(seen_batches(STAIRS), LLAMA)["batches"]
+    assert batches["line"]["per_request_s"] == pytest.approx(0.0001)
+    assert batches["knee"]["by"] == batches["limits"][0]["by"] == "ITL p50 25 ms"
+    assert batches["knee"]["is_beyond_seen"] is True
+    assert sum(one["looks"] for one in batches["seen"]) == batches["line"]["looks"]
+    still = document(live_trace(Scene(is_moving=False)))["batches"]
+    assert "when a request ends" in still["unknown"]
 
 
 def test_quantiles_are_told_by_their_bounds() -> None:

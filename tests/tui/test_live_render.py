@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from textual.strip import Strip
 
 from llmtop import ids
+from llmtop.analysis.pages.batch_advice import batch_advice
 from llmtop.analysis.pages.gpus import gpus_view
 from llmtop.analysis.pages.header import header
 from llmtop.analysis.pages.lanes import lane_behind, lanes_view
 from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
+from llmtop.analysis.server.requests import requests_view
 from llmtop.analysis.server.view import ServerView, server_view
 from llmtop.analysis.threads.shares import Shares, ThreadRow, ThreadsView, threads_view
 from llmtop.model import (
@@ -40,8 +42,11 @@ from llmtop.tui.render.findings import diagnosis, draw_diagnosis, draw_findings,
 from llmtop.tui.render.gpu import draw_gpus
 from llmtop.tui.render.lanes import draw_lanes, resample, tall_spark
 from llmtop.tui.render.look import ASCII, Look
+from llmtop.tui.render.requests import draw_requests
 from llmtop.tui.render.server import draw_server
 from llmtop.tui.render.threads import draw_threads, heading
+from tests.analysis.test_batches import STAIRS, seen
+from tests.analysis.test_efficiency import TARGET as LLAMA
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, live_trace
 
 LOOK = Look()
@@ -102,6 +107,39 @@ def test_server_zoomed_judges_objectives_and_says_what_it_is_set_to() -> None:
     assert "kept        ITL p99 30 to 50 ms, objective 50 ms, of 2280 in 60 s (vLLM metrics)" in lines
     assert any(line.startswith("cannot tell TTFT p50 100 to 250 ms, objective 200 ms") for line in lines)
     assert lines[lines.index("set to") + 1] == "requests at once, at most 64  --max-num-seqs 64"
+
+
+def test_what_requests_get_stands_below_the_numbers() -> None:
+    trace = live_trace(STEADY)
+    found, view = requests_view(trace), server_view(trace)
+    assert not isinstance(found, Unknown)
+    assert not isinstance(view, Unknown)
+    said = draw_requests(found, Unknown("no batch was seen", "look for longer"), 78, LOOK)
+    assert text(said) == [
+        "",
+        "first token   TTFT 260 ms = queue 170 ms + all else 90 ms",
+        "goodput       requests 89 to 90 %, tokens 94 % in time (TTFT within 500 ms 90",
+        "              %, ITL within 50 ms 99 %)",
+        "KV cache      it is full: 2 requests were thrown out in 30 s",
+        "preemption    a preemption costs about 350 tokens computed again; 3 in 60 s:",
+        "              18 tok/s, 0.1 % of the prompt tokens",
+        "batch         no batch was seen (look for longer)",
+    ]
+    drawn = text(draw_server(view, 78, 17, LOOK, said))
+    assert len(drawn) == 17
+    assert drawn[10:] == text(said)[1:]
+
+
+def test_batches_stand_with_their_line_and_their_knee() -> None:
+    found = requests_view(live_trace(STEADY))
+    assert not isinstance(found, Unknown)
+    advice = batch_advice(seen(STAIRS), LLAMA)
+    assert text(draw_requests(found, advice, 110, LOOK))[-4:] == [
+        "ITL at batch  8: 8.8 ms, 16: 9.6 ms, 24 to 32: 11 ms, 48 to 64: 14 ms",
+        "              step = 8 ms (± 0 s) + 100 µs (± 0 s) x batch, of 14 looks at batches 8 to 64",
+        "batch         knee at batch 170 by ITL p50 25 ms, then 320 by KV cache: 6800 tok/s there, 3600 tok/s at the",
+        "              batch of now, 44.5; beyond what was seen",
+    ]
 
 
 def test_server_with_more_room_says_why_numbers_are_missing() -> None:

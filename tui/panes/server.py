@@ -8,8 +8,10 @@ from urllib.parse import urlsplit
 from textual.content import Content
 
 from llmtop import ids
+from llmtop.analysis.pages.batch_advice import batch_advice
 from llmtop.analysis.series.readings import NO_TARGET
 from llmtop.analysis.server.history import WINDOW_NS, server_history
+from llmtop.analysis.server.requests import requests_view
 from llmtop.analysis.server.view import ServerView, server_view
 from llmtop.facts import ServerFact
 from llmtop.model import NS_PER_S, TrackKind, Unknown
@@ -18,7 +20,8 @@ from llmtop.tui.panes.base import CALM_NS, Pane
 from llmtop.tui.panes.view import Place, with_a_server
 from llmtop.tui.render.lanes import draw_lanes
 from llmtop.tui.render.lines import blank, width_of
-from llmtop.tui.render.server import draw_server
+from llmtop.tui.render.requests import draw_requests
+from llmtop.tui.render.server import LEAST_ROWS, draw_server
 from llmtop.units import seen
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 _LEAST_HISTORY = 4
 """A lane or two, a gap above and the axis below them."""
 _PART = 3
-"""The history has at least this part of the height: a third."""
+"""The history has this part of the height: a third, but for what there is to say of requests."""
 _MOST_ROWS = 3
 _BORDER_LEAD = 4
 """Cells of corner and spaces around the title."""
@@ -51,10 +54,20 @@ class ServerPane(Pane[ServerView]):
     def draw(self, view: ServerView, width: int, height: int, look: Look) -> list[Strip]:
         if not self.is_zoomed or self._trace is None or height < _LEAST_HISTORY * _PART:
             return draw_server(view, width, height, look)
-        strips = draw_server(view, width, height - height // _PART, look)
+        requests = self._requests(self._trace, width, look)
+        least = min(height - _LEAST_HISTORY, LEAST_ROWS + len(requests))
+        strips = draw_server(view, width, max(height - height // _PART, least), look, requests)
         room = height - len(strips) - 1
         lanes = draw_lanes(server_history(self._trace), width, room, look, most_rows=_MOST_ROWS)
         return [*strips, blank(width, look), *lanes]
+
+    def _requests(self, trace: Trace, width: int, look: Look) -> list[Strip]:
+        found = requests_view(trace)
+        return (
+            []
+            if isinstance(found, Unknown)
+            else draw_requests(found, batch_advice(trace, self.context.target), width, look)
+        )
 
     def subtitle(self, view: ServerView) -> Content:
         past = f", below the last {WINDOW_NS // NS_PER_S // 60} min" if self.is_zoomed else ""

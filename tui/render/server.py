@@ -24,6 +24,8 @@ _ROOMY_CELL = 27
 """With less than this a cell has no room for long labels and a graph."""
 _ESSENTIAL = 8
 """So many cells must be on screen before graphs get room."""
+LEAST_ROWS = 6
+"""Of cells, however much there is to say of requests: narrow ones show their numbers without graphs."""
 _SETTING = 56
 """Room for a setting, its value, and the flag or metric that tells it."""
 _LABEL, _SHORT_LABEL = 10, 5
@@ -56,16 +58,19 @@ class _Cell:
         return next((form for form in forms if sum(width_of(text) for text, _ in form) <= room), forms[-1])
 
 
-def draw_server(view: ServerView, width: int, height: int, look: Look) -> list[Strip]:
-    """The most important numbers first, in as many columns as it takes; then why others are missing."""
+def draw_server(view: ServerView, width: int, height: int, look: Look, requests: Sequence[Strip] = ()) -> list[Strip]:
+    """The most important numbers first, in as many columns as it takes; then why others are missing.
+
+    `requests`: lines about what requests get, which come next.
+    """
     if view.lost is not None and height > 1:
         lost = prose(str(view.lost), width, look, "warn")[: max(1, height // 2)]
-        return [*lost, *_draw_stats(view, width, height - len(lost), look)]
-    return _draw_stats(view, width, height, look)
+        return [*lost, *_draw_stats(view, width, height - len(lost), look, requests)]
+    return _draw_stats(view, width, height, look, requests)
 
 
-def _draw_stats(view: ServerView, width: int, height: int, look: Look) -> list[Strip]:
-    roomy = _columns(12, width, height)
+def _draw_stats(view: ServerView, width: int, height: int, look: Look, requests: Sequence[Strip]) -> list[Strip]:
+    roomy = _columns(12, width, max(LEAST_ROWS, height - len(requests)))
     cell_width = (width - _GAP * (roomy - 1)) // roomy
     cells = _cells(view, cell_width)
     strips = []
@@ -73,7 +78,9 @@ def _draw_stats(view: ServerView, width: int, height: int, look: Look) -> list[S
         row = [_draw_cell(cell, cell_width, look) for cell in cells[start : start + roomy]]
         joined = Strip.join([one for strip in row for one in (strip, blank(_GAP, look))][:-1])
         strips.append(joined.adjust_cell_length(width, look.style("text")))
-    for more in (_reasons, _objectives, _configuration):
+    if len(strips) < height:
+        strips += [*_reasons(view, width, look), *requests]
+    for more in (_objectives, _configuration):
         if len(strips) < height:
             strips += more(view, width, look)
     return strips[:height]

@@ -36,8 +36,9 @@ from llmtop.analysis.series.readings import (
     why_kind_missing,
     why_no_gpu,
 )
+from llmtop.analysis.server.kv_cache import kv_tokens_in_use
 from llmtop.analysis.server.tokens import output_tokens, prompt_tokens
-from llmtop.facts import GpuFact, ServerFact
+from llmtop.facts import GpuFact
 from llmtop.model import NS_PER_S, Quantity, Trace, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -122,15 +123,10 @@ def kv_bytes_in_use(trace: Trace, size: ModelSize) -> float | Unknown:
     server = server_track(trace)
     if server is None:
         return why_kind_missing(trace, TrackKind.SERVER)
-    usage = latest(trace, server.id, v.SERVER_KV_USAGE)
-    if isinstance(usage, Unknown):
-        return usage
     if size.kv_bytes_per_token is None:
         return Unknown("the model's KV heads are not known without its config.json")
-    blocks, block_size = (_whole(server.facts.get(name)) for name in (ServerFact.NUM_GPU_BLOCKS, ServerFact.BLOCK_SIZE))
-    if blocks is None or block_size is None:
-        return Unknown("the server does not tell how many tokens its KV cache holds")
-    return usage * blocks * block_size * size.kv_bytes_per_token
+    held = kv_tokens_in_use(trace, server)
+    return held if isinstance(held, Unknown) else held * size.kv_bytes_per_token
 
 
 def model_flops_per_s(trace: Trace, size: ModelSize | Unknown, window_ns: int = WINDOW_NS) -> Quantity | Unknown:
@@ -160,11 +156,6 @@ def model_bytes_per_s(trace: Trace, size: ModelSize | Unknown, window_ns: int = 
     read = weights + (0.0 if isinstance(cache, Unknown) else cache)
     what = f"weights only ({cache.reason})" if isinstance(cache, Unknown) else "weights and KV cache"
     return Quantity(read * float(steps.value), "bytes/s", f"model estimate: {what}; {steps.source}; {size.source}")
-
-
-def _whole(fact: object) -> int | None:
-    text = str(fact)
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
 
 
 def _total(values: Iterable[float | Unknown]) -> float | Unknown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate, combinations
+from itertools import accumulate, combinations, pairwise
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.series.labels import labels
@@ -16,7 +16,7 @@ from llmtop.units import bounds, two_digits
 from llmtop.vocabulary import SUM, bucket, total
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from llmtop.model import Metric, Trace
 
@@ -93,6 +93,12 @@ class Distribution:
         """Exact: sum over count."""
         return None if self.sum is None else self.sum / self.observations
 
+    def shares_within(self, limit: float) -> tuple[float, float]:
+        """Between what the share of observations at or below a limit lies: both ends of the limit's bucket."""
+        low = max((n for upper, n in zip(self.uppers, self.counts, strict=True) if upper <= limit), default=0.0)
+        high = next(n for upper, n in zip(self.uppers, self.counts, strict=True) if upper >= limit)
+        return low / self.observations, high / self.observations
+
     def quantile(self, q: float) -> Quantile:
         """The bounds of the bucket where the rank falls, drawn closer by what the sum allows.
 
@@ -155,6 +161,28 @@ def distribution(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -
         return Unknown("no observations in the window")
     together = increase(trace.get(track, total(metric)), window_ns, trace.end_ns)
     return Distribution(uppers, tuple(counts), None if isinstance(together, Unknown) else together.amount)
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What was observed of a latency between two looks at the server: how often, and how long together."""
+
+    start_ns: int
+    end_ns: int
+    count: float
+    sum: float
+
+
+def between_looks(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -> Iterator[Looked]:
+    """Of each two neighbouring looks of the last `window_ns`; negative where the server started anew meanwhile."""
+    sums, counts = trace.get(track, total(metric)), trace.get(track, bucket(metric, math.inf))
+    if sums is None or counts is None:
+        return
+    start_ns = trace.end_ns - window_ns
+    seen = dict(counts.between(start_ns, trace.end_ns).known)
+    both = [(t, together, seen[t]) for t, together in sums.between(start_ns, trace.end_ns).known if t in seen]
+    for (before_ns, old, old_count), (now_ns, new, count) in pairwise(both):
+        yield Looked(before_ns, now_ns, count - old_count, new - old)
 
 
 def quantile(trace: Trace, track: TrackId, metric: Metric, q: float, window_ns: int) -> Quantile | Unknown:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
+from llmtop.analysis.series.histograms import between_looks
 from llmtop.analysis.series.readings import history, rate_history, server_track, source
 from llmtop.analysis.views import Lane, LaneMark, Lanes
 from llmtop.model import NS_PER_S, Metric, Trace, TrackId
@@ -53,14 +53,7 @@ def _lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
 
 def _means(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -> tuple[tuple[int, float | None], ...]:
     """Sum over count of what was observed between two looks; none where nothing was, or the server started anew."""
-    sums = trace.get(track, v.total(metric))
-    counts = trace.get(track, v.bucket(metric, inf))
-    if sums is None or counts is None:
-        return ()
-    start_ns = trace.end_ns - window_ns
-    seen = dict(counts.between(start_ns, trace.end_ns).known)
-    both = [(t, total, seen[t]) for t, total in sums.between(start_ns, trace.end_ns).known if t in seen]
     return tuple(
-        (t, (total - old_total) / (count - old_count) if count > old_count and total >= old_total else None)
-        for (_, old_total, old_count), (t, total, count) in pairwise(both)
+        (one.end_ns, one.sum / one.count if one.count > 0 and one.sum >= 0 else None)
+        for one in between_looks(trace, track, metric, window_ns)
     )

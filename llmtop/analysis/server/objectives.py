@@ -131,13 +131,7 @@ def _is_met(seen: Distribution, quantile: Quantile, limit: float) -> bool | Unkn
         return Unknown(f"the server's buckets do not tell: it lies at {quantile.text('s')}")
     if not exceeds:
         return True
-    late = _later_than(seen, limit)
-    if late >= LEAST_LATE:
+    late = seen.observations * (1 - seen.shares_within(limit)[1])
+    if round(late) >= LEAST_LATE:
         return False
     return Unknown(f"{late:.0f} of {seen.observations:.0f} was later: too few to tell", "look for longer")
-
-
-def _later_than(seen: Distribution, limit: float) -> float:
-    """How many were certainly longer; of those in the bucket of the limit none is counted."""
-    below = next(count for upper, count in zip(seen.uppers, seen.counts, strict=True) if upper >= limit)
-    return seen.observations - below
