@@ -142,7 +142,7 @@ def _regular_file(path: str) -> int | None:
     try:
         if not Path(path).is_file():
             return None
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+        return os.open(path, os.O_RDONLY)
     except OSError:
         return None
 

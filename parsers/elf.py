@@ -48,8 +48,8 @@ class Section:
     offset: int
     size: int
     info: int
-    link: int = 0
-    entry: int = 0
+    link: int
+    entry: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from llmtop import procfs
 from llmtop.collectors.server_log import MOST_LINES, ServerLog, first_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import IO
 
 ENGINE = [
     "(EngineCore pid=31) INFO 11-23 14:51:00 [gpu_model_runner.py:90] Starting to load model m3b",
@@ -42,11 +43,18 @@ CALM = [f"(APIServer pid=7) INFO 11-23 14:50:{i:02} [loggers.py:1] Avg throughpu
     [
         (ENGINE + API, "torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB"),
         (API, LAST),
-        ([*API, *CALM], ""),
-        ([*API, *CALM, "ValueError: no room"], "ValueError: no room"),
-        ([*API, *CALM[:20], "ValueError: no room"], LAST),
+        ([*API, *CALM[:30]], LAST),
+        ([*API, *CALM[:31]], ""),
+        ([*API, *CALM[:31], "ValueError: no room"], "ValueError: no room"),
+        ([*API, *CALM[:30], "ValueError: no room"], LAST),
+        ([*API, *CALM[:31], "ERROR no room"], ""),
+        ([*API, *CALM[:30], "ERROR no room"], LAST),
         (["(A pid=1) RuntimeError: ", "(A pid=1)         no fork", "(A pid=1)"], "RuntimeError: no fork"),
+        (["RuntimeError: ", "", "no fork", "at all"], "RuntimeError: no fork"),
+        (["RuntimeError: ", "", "", "INFO up"], "RuntimeError"),
         (["AssertionError"], "AssertionError"),
+        (["ValueError: SystemExit"], "ValueError: SystemExit"),
+        (["ValueError: " + 300 * "x"], "ValueError: " + 228 * "x"),
         (["asyncio.exceptions.CancelledError", "KeyboardInterrupt", "KeyboardInterrupt: "], ""),
         (["llama_model_load: error loading model: no such file"], "error loading model: no such file"),
         (["terminate called after throwing 'E'", "  what():  no"], "terminate called after throwing 'E'"),
@@ -96,6 +104,44 @@ def test_file_of_a_server_that_runs_by_itself_is_read_after_its_end(tmp_path: Pa
     assert (log.last_error(), log.command) == ("", "")
 
 
+@pytest.fixture
+def runs(request: pytest.FixtureRequest) -> Callable[..., int]:
+    """The number of a process whose outputs go where it is told, as long as the test runs."""
+
+    def start(stdout: IO[str] | int, stderr: IO[str] | int) -> int:
+        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=stdout, stderr=stderr)
+        request.addfinalizer(lambda: child.communicate(timeout=30))
+        return child.pid
+
+    return start
+
+
+def test_of_a_long_log_the_end_is_read(tmp_path: Path, runs: Callable[..., int]) -> None:
+    """400 lines of it, or 128 KiB, and it may be what the server prints to its output."""
+    path, log = tmp_path / "log", ServerLog()
+    with path.open("a") as file:
+        log.open(runs(stdout=file, stderr=subprocess.PIPE))
+    for lines, said in (
+        (["ValueError: first", *["OSError: later"] * 399], "ValueError: first"),
+        (["ValueError: first", *["OSError: later"] * 400], "OSError: later"),
+        ([f"ValueError: {i}".ljust(1023) for i in range(130)], "ValueError: 2"),
+    ):
+        path.write_text("".join(f"{line}\n" for line in lines))
+        assert log.last_error() == said
+    log.close()
+
+
+def test_of_another_process_its_own_log_is_read(tmp_path: Path, runs: Callable[..., int]) -> None:
+    log = ServerLog()
+    with (tmp_path / "log").open("a") as file:
+        log.open(runs(stdout=subprocess.DEVNULL, stderr=file))
+    (tmp_path / "log").write_text("ValueError: of the first\n")
+    log.open(runs(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    assert (log.last_error(), log.command) == ("", "")
+    held = [link for link in Path("/proc/self/fd").iterdir() if link.resolve() == tmp_path / "log"]
+    assert held == [], "a log that is rotated away takes no room because of it"
+
+
 def test_secrets_in_an_error_are_hidden() -> None:
     assert "s3cr3t" not in ServerLog(lambda _: ["ValueError: --api-key=s3cr3t is no key"]).last_error()
 
@@ -106,6 +152,8 @@ def test_secrets_in_an_error_are_hidden() -> None:
         ("socket:[7]", "0::/system.slice/vllm.service\n", "journalctl -u vllm.service -n 200 --no-pager"),
         ("pipe:[7]", f"0::/system.slice/docker-{CONTAINER}.scope\n", "docker logs --tail 200 3f2a91b0c7d1"),
         ("pipe:[7]", f"0::/libpod/{CONTAINER}\n", "podman logs --tail 200 3f2a91b0c7d1"),
+        ("pipe:[7]", f"0::/kubepods.slice/{CONTAINER}\n", ""),
+        ("pipe:[7]", "0::/docker\n", ""),
         ("socket:[7]", "0::/user.slice/user-1000.slice/user@1000.service\n", ""),
         ("pipe:[7]", "0::/user.slice/session-3.scope\n", ""),
         ("/dev/pts/3", "0::/system.slice/vllm.service\n", ""),
