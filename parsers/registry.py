@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MODULES = (
     "ncu_rep",
+    "ncu_csv",
+    "ncu_session_csv",
     "cuda_core_dump",
     "nsys",
     "folded_stacks",
@@ -157,7 +159,8 @@ def _what_else(head: bytes, path: Path) -> str:
     for magic, hint in _HINTS:
         if head.startswith(magic):
             return hint
-    for parser in PARSERS:
-        if path.suffix in parser.extensions:
-            return f"named like {parser.title} but does not start like them: it is damaged or something else"
+    named = {ending: parser for parser in PARSERS for ending in parser.extensions if path.name.endswith(ending)}
+    if named:
+        parser = named[max(named, key=len)]
+        return f"named like {parser.title} but does not start like them: it is damaged or something else"
     return "of no format that llmtop knows"

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from llmtop.errors import FileError
 from llmtop.model import Instances, RuleResult, SectionTable, Unknown, Value
 from llmtop.parsers.metric_units import unit_of
+from llmtop.parsers.ncu_names import nvtx_range
 from llmtop.parsers.ncu_rep import ncu_rep_pb2 as pb
 from llmtop.text import clean
 
@@ -191,13 +192,8 @@ def launch_ranges(launch: pb.Launch) -> tuple[str, ...]:
     # Started ranges belong to the process, so they are around what a thread has pushed.
     groups: tuple[pb.NvtxStarted | pb.NvtxStack, ...] = (*launch.nvtx.started, *pushed)
     return tuple(
-        _range_name(domains.get(group.domain, ""), text(item.name)) for group in groups for item in group.ranges
+        nvtx_range(domains.get(group.domain, ""), text(item.name)) for group in groups for item in group.ranges
     )
-
-
-def _range_name(domain: str, name: str) -> str:
-    """A range as `ncu --nvtx-include` writes it: "domain@range" outside the default domain."""
-    return name if domain in ("", "<default domain>") else f"{domain}@{name}"
 
 
 def _rule(rule: pb.Rule) -> RuleResult:

@@ -10,7 +10,13 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from llmtop.analysis.kernels.code_sides import CodePlace, CodeSide, CodeSides
-from llmtop.analysis.kernels.source import KernelSource, kernel_source, place_of_launch, sampled_launches
+from llmtop.analysis.kernels.source import (
+    KernelSource,
+    kernel_source,
+    place_of_launch,
+    sampled_launches,
+    why_no_code,
+)
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.model import Trace, Unknown
 from llmtop.text import clean
@@ -26,7 +32,7 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 _DISASSEMBLING = Unknown("disassembling")
-_NO_CODES = Unknown("only Nsight Compute looks into kernels", "Session has the command that does")
+_REMEDY = "Session has the command that does"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,7 @@ class SourcePane(SearchedPane[SourceView]):
 
     @classmethod
     def why_not(cls, trace: Trace) -> Unknown | None:
-        return _NO_CODES if trace.kernels is None or trace.kernels.codes is None else None
+        return why_no_code(trace, _REMEDY)
 
     def view(self, trace: Trace) -> SourceView | Unknown:
         launches = sampled_launches(trace)

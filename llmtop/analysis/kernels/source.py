@@ -26,6 +26,7 @@ _L2, _L2_EXCESS = "memory_l2_theoretical_sectors_global", "derived__memory_l2_th
 _SHARED, _SHARED_EXCESS = "memory_l1_wavefronts_shared", "derived__memory_l1_wavefronts_shared_excessive"
 _NO_SAMPLES = Unknown("the warps were not sampled", c.add_section("SourceCounters"))
 NO_CODE = Unknown("no kernel of this capture was looked into by instruction", c.add_section("SourceCounters"))
+_PRINTED = Unknown("a printed page has no instructions", "open the .ncu-rep that it was printed from")
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +296,7 @@ def kernel_source(trace: Trace, launch: int) -> KernelSource | Unknown:
 def _kernel_source(trace: Trace, launch: int) -> KernelSource | Unknown:
     codes = None if trace.kernels is None else trace.kernels.codes
     if codes is None:
-        return Unknown("only Nsight Compute looks into kernels", NO_CODE.remedy)
+        return why_no_code(trace) or NO_CODE
     code = codes.code(launch)
     return code if isinstance(code, Unknown) else KernelSource(codes, launch, code)
 
@@ -303,6 +304,13 @@ def _kernel_source(trace: Trace, launch: int) -> KernelSource | Unknown:
 def has_code(trace: Trace) -> bool:
     """Whether any kernel was looked into by instruction."""
     return trace.kernels is not None and trace.kernels.codes is not None
+
+
+def why_no_code(trace: Trace, remedy: str = NO_CODE.remedy) -> Unknown | None:
+    """Why no kernel was looked into by instruction; None where any was."""
+    if has_code(trace):
+        return None
+    return _PRINTED if trace.origin.is_ncu else Unknown("only Nsight Compute looks into kernels", remedy)
 
 
 def place_of_launch(trace: Trace, launch: int) -> int:

@@ -1,0 +1,66 @@
+"""Text that tools print, line by line, in whichever encoding a shell wrote it: PowerShell's `>` writes UTF-16."""
+
+from __future__ import annotations
+
+import codecs
+import io
+from typing import TYPE_CHECKING
+
+from llmtop.errors import FileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_ENCODINGS = ((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"), (codecs.BOM_UTF8, "utf-8-sig"))
+_BEGINNING = 64
+"""Bytes that show an encoding."""
+LONGEST_LINE = 1 << 24
+"""Characters: a kernel with its values by instruction has some millions. The rest of a longer line is dropped."""
+
+
+def decoded_head(head: bytes) -> str:
+    """The beginning of a file as text, whatever it is: what is no text shows as replacements."""
+    return head.decode(_encoding(head), "replace")
+
+
+def _encoding(head: bytes) -> str:
+    marked = next((name for mark, name in _ENCODINGS if head.startswith(mark)), None)
+    beginning = head[:_BEGINNING]
+    # Copied through something else, UTF-16 may have lost its mark: in it every second byte of English is 0.
+    is_wide = beginning[1::2].count(0) > len(beginning) // 3 and 0 not in beginning[::2]
+    return marked or ("utf-16-le" if is_wide else "utf-8")
+
+
+class TextLines:
+    """The lines of a file without their ends, once.
+
+    Attributes:
+        is_ended: Whether the last line read had an end: a file that was cut short mostly has none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.is_ended = True
+
+    def __iter__(self) -> Iterator[str]:
+        """Read them.
+
+        Raises:
+            FileError: The file cannot be read.
+        """
+        try:
+            with self._path.open("rb") as file:
+                encoding = _encoding(file.peek(_BEGINNING))
+                with io.TextIOWrapper(file, encoding, "replace") as text:
+                    yield from self._lines(text)
+        except OSError as error:
+            raise FileError(f"{self._path} cannot be read: {error.strerror}") from error
+
+    def _lines(self, text: io.TextIOWrapper) -> Iterator[str]:
+        while line := text.readline(LONGEST_LINE):
+            rest = line
+            while rest and not rest.endswith("\n") and len(rest) == LONGEST_LINE:
+                rest = text.readline(LONGEST_LINE)
+            self.is_ended = rest.endswith("\n")
+            yield line.removesuffix("\n")
