@@ -79,6 +79,19 @@ def places_by(cells: Sequence[Cell], *, descending: bool) -> list[int]:
     return [*known, *(i for i, cell in enumerate(cells) if _is_unknown(cell))]
 
 
+def leave_out(columns: Sequence[Column], shown: Sequence[int], droppable: Sequence[int]) -> list[int]:
+    """The columns that are left where one more must go: of the highest `shrink` the rightmost goes, with its pair.
+
+    Args:
+        columns: All of them.
+        shown: Which of them are there yet.
+        droppable: Which of these may go; at least one.
+    """
+    last = max(droppable, key=lambda i: (columns[i].shrink, i))
+    pair = columns[last].pair
+    return [i for i in shown if i != last and not (pair and columns[i].pair == pair)]
+
+
 _WITHOUT_UNIT = ("", "1")
 
 

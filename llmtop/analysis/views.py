@@ -25,6 +25,7 @@ class Column:
     Attributes:
         shrink: Columns with the highest number are the first to be left out on a narrow screen; 0 always stays.
         is_signed: Whether its numbers are differences, of which those above 0 have a plus.
+        pair: Columns of one pair, as before and after, are read beside each other and are left out together.
     """
 
     key: str
@@ -34,6 +35,7 @@ class Column:
     shrink: int = 0
     help: str = ""
     is_signed: bool = False
+    pair: str = ""
 
     @property
     def is_number(self) -> bool:

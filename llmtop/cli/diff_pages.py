@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.pages.diff.ladder import ladder_of_kernels, ladder_of_reports
-from llmtop.analysis.pages.diff.page import diff_sections, ladder_section
+from llmtop.analysis.pages.diff.page import diff_sections, ladder_section, parts_section
 from llmtop.analysis.pages.diff.verdict import diff_verdict
 from llmtop.cli.report import is_same_file
 from llmtop.cli.report_rows import counted
@@ -83,7 +82,7 @@ def diff_pages(compared: Sequence[Compared]) -> Iterator[DiffPage]:
     lost = [f"{one.name}: {one.why_not.reason}" for one in named if one.why_not is not None]
     yield DiffPage(heads, None, (ladder_section(named),), f"no time is compared of {'; '.join(lost)}" if lost else "")
     for one in compared:
-        yield DiffPage((), one.verdict, islice(diff_sections(one.before, one.after), 1))
+        yield DiffPage((), one.verdict, parts_section(one.before, one.after))
 
 
 def rungs_of(compared: Sequence[Compared]) -> tuple[Rung, ...]:

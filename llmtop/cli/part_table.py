@@ -42,6 +42,16 @@ class PartTable(Generic[FoundT]):
     said: Callable[[], list[str]]
     part: str = ""
 
+    def known(self) -> FoundT:
+        """What was found.
+
+        Raises:
+            FileError: Nothing, and why: all the rest of a report is no answer to who asked for one table.
+        """
+        if isinstance(self.found, Unknown):
+            raise FileError(f"{self.path}: {self.found}")
+        return self.found
+
     def sentences(self) -> list[str]:
         """All that stands with the table."""
         return [self.part, *self.said()] if self.part else self.said()
@@ -60,9 +70,7 @@ class PartTable(Generic[FoundT]):
         Raises:
             FileError: There are no rows: nothing else of CSV could say why.
         """
-        if isinstance(self.found, Unknown):
-            raise FileError(f"{self.path}: {self.found}")
-        return self.csv_of(self.found)
+        return self.csv_of(self.known())
 
 
 @dataclass(frozen=True, slots=True)

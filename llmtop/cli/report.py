@@ -83,7 +83,8 @@ def run(args: argparse.Namespace) -> int:
     """Read the report and print it.
 
     Raises:
-        FileError: The report cannot be read or has no such NVTX range or kernel, or the output cannot be written.
+        FileError: The report cannot be read or has no such NVTX range, kernel or table, or the output cannot be
+            written.
         UsageError: The output is the input, or a folder of sources is none.
     """
     from llmtop.cli.waiting import telling_progress
@@ -100,6 +101,8 @@ def run(args: argparse.Namespace) -> int:
         _refuse_unknown_kernel(trace, args.kernel)
     reported = trace if args.range is None else in_range(trace, args.range)
     by = None if args.by is None else _table(args, trace, reported)
+    if by is not None and args.format != "json":
+        by.known()  # before a word is written; in JSON a table that cannot be had is unknown
     if args.output is None:
         for part in report(reported, args.format, to_terminal=True, each_range=args.each_range, by=by):
             sys.stdout.write(part)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from llmtop.analysis.kernels.names import shorten_kernel
+from llmtop.analysis.tables import leave_out
 from llmtop.cli.report_rows import cell_texts
 from llmtop.text import shorten
 
@@ -101,10 +102,13 @@ def table_lines(table: TableView, most: int, style: TextStyle) -> Iterator[str]:
 
 
 def fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
-    """Leave out columns, the least important first, until the rest fits."""
+    """Leave out columns, the least important first and names never, until the rest fits."""
     shown = list(range(len(columns)))
-    while len(shown) > 1 and sum(widths[i] + 2 for i in shown) > width:
-        shown.remove(max(shown, key=lambda i: columns[i].shrink))
+    while sum(widths[i] + 2 for i in shown) > width:
+        droppable = [i for i in shown if columns[i].key != "name"]
+        if not droppable:
+            break
+        shown = leave_out(columns, shown, droppable)
     return shown
 
 

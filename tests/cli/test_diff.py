@@ -80,7 +80,8 @@ def test_reports_of_different_tools_say_so_first(run: Run) -> None:
     said = run(LLAMA, TIMELINE)
     first, _, verdict, *_ = said.split("\n\n")
     assert first.startswith("not comparable in time: Nsight Compute runs each kernel alone")
-    assert verdict.startswith("as measured: no difference beyond the noise")
+    assert verdict.startswith("no verdict on whether B is faster than A: ")
+    assert "beyond the noise" not in verdict
 
 
 def test_a_job_of_ci_fails_where_it_is_slower_beyond_the_noise(run: Run) -> None:
@@ -141,10 +142,27 @@ def test_of_a_damaged_file_it_is_not_said_which_is_faster(run: Run, tmp_path: Pa
         said = run(*paths)
         damaged = f"not comparable in time: {which} cut.pt.trace.json is damaged: the file ends before its list of"
         assert collapsed(said).startswith(damaged)
-        assert "\n\nno verdict on which is faster\n" in said
+        assert "\n\nno verdict on whether B is faster than A\n" in said
         assert damaged in run(*paths, "--fail-above", "50", code=1)
         (comparison,) = parsed(run(*paths, "--format", "json"))["comparisons"]
         assert comparison["outcome"] == "unknown"
+
+
+def test_columns_of_a_and_b_are_left_out_together(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [LADDER.with_name(f"{name}-loads.ncu-rep.xz") for name in ("uncoalesced", "dependent")]
+    shown = set()
+    for columns in range(50, 110, 5):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        (titles,) = (line.split() for line in run(*both).splitlines() if line.startswith("  kernel "))
+        assert titles.count("A") == titles.count("B")
+        shown.add((titles.count("calls"), titles.count("A")))
+    assert shown == {(2, 2), (0, 1)}
+
+
+def test_what_is_said_of_the_third_report_is_said_by_its_name(run: Run) -> None:
+    said = run(LADDER, *(LADDER.with_name(f"{name}-loads.ncu-rep.xz") for name in ("uncoalesced", "dependent")))
+    assert "no verdict on whether C is faster than A" in said
+    assert not re.search(r"\n  kernel .* B ", said), "it would stand below B"
 
 
 def test_a_damaged_file_has_no_place_in_a_ladder(run: Run, tmp_path: Path) -> None:

@@ -89,7 +89,10 @@ def test_what_has_no_steps_is_unknown_in_the_document_and_no_table_of_csv(run: C
     trace = made(Launch("gemm", 1000.0))
     assert "timeline" in document(trace, "step")["by"]["unknown"]
     assert "no timeline" in run(LADDER, "--by", "step", "--format", "csv", code=1)
-    assert "no timeline" in run(LADDER, "--by", "step")
+    for kind in ("text", "md", "html"):
+        said = run(LADDER, "--by", "step", "--format", kind, code=1)
+        assert "the report has no timeline (nsys profile" in said
+        assert said.count("\n") == 1
 
 
 def test_the_table_of_csv_has_a_column_for_each_family_and_cause(run: Callable[..., str]) -> None:
@@ -155,7 +158,7 @@ def _written(value: float | None) -> str:
 
 def test_where_nothing_is_told_of_memory_the_formats_say_what_would_tell(run: Callable[..., str]) -> None:
     assert "--cuda-memory-usage=true" in document(load(TIMELINE), "allocation")["by"]["remedy"]
-    assert "--cuda-memory-usage=true" in run(TIMELINE, "--by", "allocation")
+    assert "--cuda-memory-usage=true" in run(TIMELINE, "--by", "allocation", code=1)
     assert "--cuda-memory-usage=true" in run(TIMELINE, "--by", "allocation", "--format", "csv", code=1)
 
 

@@ -101,7 +101,9 @@ def test_code_without_lines_stands_in_every_format(kind: str) -> None:
 def test_what_has_no_lines_is_no_table(run: Callable[..., str]) -> None:
     command = "ncu --profile-from-start off --kernel-name nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_TNT"
     assert f"by instruction ({command}" in run(TIMELINE, "--by", "line", "--format", "csv", code=1)
-    assert f"by instruction ({command}" in " ".join(run(TIMELINE, "--by", "line").split())
+    said = run(TIMELINE, "--by", "line", code=1)
+    assert f"by instruction ({command}" in said
+    assert said.count("\n") == 1
     said = run(DUMP, "--by", "line", "--format", "csv", code=1)
     assert "no samples of instructions: a core dump tells where kernels stood" in said
     assert "ncu" not in said

@@ -34,6 +34,24 @@ def test_columns_are_left_out_by_their_shrink() -> None:
     ]
 
 
+def test_columns_of_a_pair_are_left_out_together() -> None:
+    columns = (
+        Column("name", "kernel", width=10),
+        Column("a", "A", "ns", 9, 1, pair="time"),
+        Column("b", "B", "ns", 9, 1, pair="time"),
+        Column("bound", "bound", "", 8, 3),
+        Column("calls_a", "calls A", "1", 7, 5, pair="calls"),
+        Column("calls_b", "calls B", "1", 7, 5, pair="calls"),
+    )
+    kept = dict.fromkeys(tuple(one.column.title for one in place_columns(columns, width)) for width in range(70, 0, -1))
+    assert list(kept) == [
+        ("kernel", "A", "B", "bound", "calls A", "calls B"),
+        ("kernel", "A", "B", "bound"),
+        ("kernel", "A", "B"),
+        ("kernel",),
+    ]
+
+
 def test_short_names_leave_room_for_a_column_more() -> None:
     assert [one.column.key for one in place_columns(COLUMNS, 62)] == ["name", "share", "duration", "roof", "grid"]
     assert [one.column.key for one in place_columns(COLUMNS, 58)] == ["name", "share", "duration", "roof"]

@@ -315,3 +315,12 @@ def test_indentation_that_all_lines_have_is_left_out(tmp_path: Path) -> None:
     assert not isinstance(source, Unknown)
     sides = CodeSides(source, "/srv/llm/ladder.cu", {})
     assert [sides.row_text(CodeSide.SOURCE, row) for row in range(4)] == ["{", "", "the loop", "}"]
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+async def test_where_one_list_has_room_the_keys_to_the_others_are_shown(columns: int) -> None:
+    app = ExploreApp([read(load(CONFLICTS))])
+    async with app.run_test(size=(columns, 24)) as pilot:
+        await pilot.press(SOURCE)
+        await settle(pilot)
+        assert "← → source/PTX/SASS" in app.screen_text()

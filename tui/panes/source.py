@@ -58,14 +58,14 @@ class SourcePane(SearchedPane[SourceView]):
     number = 8
     title = "Source"
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("right", "side(1)", "source/PTX/SASS", key_display="← →", tooltip="Source, PTX or instructions"),
+        Binding("left", "side(-1)", "side", show=False, tooltip="Source, PTX or instructions"),
         Binding("h", "hottest", "hottest", tooltip="The row that waits most"),
         Binding(
             "n", "next_hot(1)", "next hot", key_display="n N", tooltip="The row that waits next most, or the match"
         ),
         Binding("N", "next_hot(-1)", "last hot", show=False, tooltip="The row that waits more, or the match before"),
         Binding("f", "reason", "reason", tooltip="Only the waiting for one reason, then the next one, then all"),
-        Binding("right", "side(1)", "source/PTX/SASS", key_display="← →", tooltip="Source, PTX or instructions"),
-        Binding("left", "side(-1)", "side", show=False, tooltip="Source, PTX or instructions"),
         Binding("full_stop", "kernel(1)", "kernel", key_display=", .", tooltip="The kernel with the next most time"),
         Binding("comma", "kernel(-1)", "kernel", show=False, tooltip="The kernel with more time"),
         Binding("o", "file", "file", tooltip="Another file of the kernel's source"),

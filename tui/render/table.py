@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from textual.strip import Strip
 
+from llmtop.analysis.tables import leave_out
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Unknown
 from llmtop.tui.render.lines import Part, cut_middle, line, pad, width_of
@@ -72,7 +73,7 @@ def place_columns(columns: Sequence[Column], width: int, widest: Sequence[int] =
         droppable = [i for i in shown if columns[i].shrink > 0]
         if not droppable:
             break
-        shown.remove(max(droppable, key=lambda i: (columns[i].shrink, i)))
+        shown = leave_out(columns, shown, droppable)
     flexible = [i for i in shown if columns[i].width == 0]
     texts = [i for i in shown if i in flexible or not columns[i].is_number]
     numbers = sum(columns[i].width for i in shown if i not in texts)

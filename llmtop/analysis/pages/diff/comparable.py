@@ -131,8 +131,8 @@ def _options(before: Side, after: Side) -> Iterator[Caveat]:
     for name in (*_MUST, *_CHOICE):
         mine, theirs = (one.get(name, _DEFAULTS.get(name, "")) for one in told)
         if mine != theirs and all(told):
-            values = listed(value or "not given" for value in (mine, theirs))
-            yield Caveat(f"--{name} is {values}", is_grave=name in _MUST)
+            said = f"{mine or 'not given'} in the baseline and {theirs or 'not given'} in the other"
+            yield Caveat(f"--{name} is {said}", is_grave=name in _MUST)
 
 
 def _told(trace: Trace) -> dict[str, str]:
@@ -160,7 +160,8 @@ def _clock(before: Side, after: Side) -> Iterator[Caveat]:
     means = [math.fsum(part[0] * part[i] for part in clocks) / whole for i in (1, 2)]
     apart = abs(math.log(means[1] / means[0]))
     if apart > _SAME_CLOCK:
-        said = listed(quantity(clock, "Hz") for clock in means)
+        mine, theirs = (quantity(clock, "Hz") for clock in means)
+        said = f"{mine} in the baseline and {theirs} in the other"
         remedy = "the same --clock-control, or clocks that are locked, make them comparable"
         yield Caveat(f"the SMs ran at {said}: {remedy}", is_grave=apart > _OTHER_CLOCK)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, Spread, breakdown
 from llmtop.analysis.pages.diff.beside import (
@@ -58,6 +58,9 @@ class DiffSection:
     table: RowTable | None = None
 
 
+SectionMaker: TypeAlias = "Callable[[Side, Side], DiffSection | None]"
+
+
 @dataclass(frozen=True, slots=True)
 class DiffView:
     """A report beside its baseline, as a screen shows it.
@@ -79,7 +82,16 @@ def diff_view(trace: Trace, name: str, baseline: Trace, baseline_name: str) -> D
 
 def diff_sections(before: Side, after: Side) -> Iterator[DiffSection]:
     """The sections that have something to say, made as they are asked for."""
-    for make in _SECTIONS:
+    return _that_say_something(before, after, _SECTIONS)
+
+
+def parts_section(before: Side, after: Side) -> Iterator[DiffSection]:
+    """What adds up to the difference, alone: no column of it is called B, so that any of several reports may be it."""
+    return _that_say_something(before, after, (_parts,))
+
+
+def _that_say_something(before: Side, after: Side, makers: Sequence[SectionMaker]) -> Iterator[DiffSection]:
+    for make in makers:
         section = make(before, after)
         if section is not None and (section.said or (section.table is not None and len(section.table))):
             yield section
@@ -120,13 +132,13 @@ def _table(columns: tuple[Column, ...], rows: Sequence[Sequence[Cell]]) -> RowTa
 
 _KERNELS = (
     Column("name", "kernel", help="short name; old → new where it has another one"),
-    Column("before", "A", "ns", 9, 1, "mean of the calls in A"),
-    Column("after", "B", "ns", 9, 1, "mean of the calls in B"),
+    Column("before", "A", "ns", 9, 1, "mean of the calls in A", pair="time"),
+    Column("after", "B", "ns", 9, 1, "mean of the calls in B", pair="time"),
     Column("share", "a call", "%", 8, 2, "by how much a call of B takes longer, of A's", is_signed=True),
     Column("noise", "noise", "%", 7, 4, "what that may be without meaning anything"),
     Column("says", "is", "", 8, 2, "whether it is beyond the noise"),
-    Column("calls", "calls A", "1", 7, 5, "in A; of a step where steps are compared"),
-    Column("calls_after", "calls B", "1", 7, 5, "in B"),
+    Column("calls", "calls A", "1", 7, 5, "in A; of a step where steps are compared", pair="calls"),
+    Column("calls_after", "calls B", "1", 7, 5, "in B", pair="calls"),
     Column("change", "in all", "ns", 9, 1, "what all calls take longer", is_signed=True),
     Column("likeness", "told by", "", 20, 6, "by what it is taken for the same kernel"),
 )
@@ -278,13 +290,13 @@ def _rung(one: Rung) -> tuple[Cell, ...]:
 
 _STEPS = (
     Column("name", "steps", help="by what they do, where that is told"),
-    Column("a", "A", "1"),
-    Column("b", "B", "1"),
-    Column("median_a", "median A", "ns"),
-    Column("median_b", "median B", "ns"),
+    Column("a", "A", "1", pair="steps"),
+    Column("b", "B", "1", pair="steps"),
+    Column("median_a", "median A", "ns", pair="median"),
+    Column("median_b", "median B", "ns", pair="median"),
     Column("change", "change", "%", is_signed=True),
-    Column("slow_a", "slow A", "1", help="outliers"),
-    Column("slow_b", "slow B", "1", help="outliers"),
+    Column("slow_a", "slow A", "1", shrink=2, help="outliers", pair="slow"),
+    Column("slow_b", "slow B", "1", shrink=2, help="outliers", pair="slow"),
 )
 
 
@@ -343,8 +355,8 @@ def _calls(before: Side, after: Side) -> DiffSection | None:
         return None
     notable = [one for one in changes if one.is_notable]
     columns = (
-        Column("name", "call"), Column("a", "A", "1"), Column("b", "B", "1"),
-        Column("time_a", "time A", "ns"), Column("time_b", "time B", "ns"),
+        Column("name", "call"), Column("a", "A", "1", pair="calls"), Column("b", "B", "1", pair="calls"),
+        Column("time_a", "time A", "ns", pair="time"), Column("time_b", "time B", "ns", pair="time"),
     )  # fmt: skip
     rows = [(one.name, _short(one.before), _short(one.after), one.before_ns, one.after_ns) for one in notable]
     of = "a step, over all of the capture" if before.steps is not None else "the capture"
@@ -402,6 +414,6 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_FACT else f"{text[:_LONGEST_FACT]}…"
 
 
-_SECTIONS: tuple[Callable[[Side, Side], DiffSection | None], ...] = (
+_SECTIONS: tuple[SectionMaker, ...] = (
     _parts, _kernels, _why, _steps, _idle, _findings, _calls, _memory, _functions, _setup,
 )  # fmt: skip

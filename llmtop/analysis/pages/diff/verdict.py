@@ -61,11 +61,16 @@ def diff_verdict(before: Side, after: Side, names: tuple[str, str] = ("A", "B"))
     cannot = f"{_NO_TIMES}: {'; '.join(one.text for one in grave)}. {_still(found, is_open=is_open)}" if grave else ""
     cautions = tuple(one for one in known if not one.is_grave)
     if is_open:
-        return DiffVerdict(Outcome.UNKNOWN, "no verdict on which is faster", cannot, cautions)
+        return DiffVerdict(Outcome.UNKNOWN, _no_verdict(names), cannot, cautions)
     if found is None:
         return DiffVerdict(*_of_stacks(before, after, names[1]), cannot, cautions)
-    as_measured = "as measured: " if grave else ""
-    return DiffVerdict(_outcome(found), as_measured + _said(before, after, found, names), cannot, cautions)
+    if grave:
+        return DiffVerdict(Outcome.UNKNOWN, f"{_no_verdict(names)}: {_in_both(found, names)}", cannot, cautions)
+    return DiffVerdict(_outcome(found), _said(before, after, found, names), cannot, cautions)
+
+
+def _no_verdict(names: tuple[str, str]) -> str:
+    return f"no verdict on whether {names[1]} is faster than {names[0]}"
 
 
 def _of_stacks(before: Side, after: Side, name: str) -> tuple[Outcome, str]:
@@ -99,8 +104,8 @@ def _said(before: Side, after: Side, found: Headline, names: tuple[str, str]) ->
         return f"no difference: {_of(found)} {_take(found)} {duration(found.before_ns)} in both"
     if outcome is Outcome.NOISE:
         return (
-            f"no difference beyond the noise: {_of(found)} {_take(found)} {duration(found.before_ns)} in {names[0]}, "
-            f"{duration(found.after_ns)} in {names[1]} ({signed(found.change_ns)}, noise ±{duration(found.noise.ns)})"
+            f"no difference beyond the noise: {_in_both(found, names)} ({signed(found.change_ns)}, "
+            f"noise ±{duration(found.noise.ns)})"
             f"{_alike(before, after)}{_beside(found)}"
         )
     parts = _parts(found.parts, found.change_ns)
@@ -124,6 +129,12 @@ def _of_both(before: Side, after: Side, found: Headline) -> str:
         return ""
     ns, noise = math.fsum(one.by_time_ns for one in changes), noise_of_calls(changes)
     return f"; the kernels that both have differ by {signed(ns)}{', within the noise' if noise.hides(ns) else ''}"
+
+
+def _in_both(found: Headline, names: tuple[str, str]) -> str:
+    """What was measured, side by side."""
+    mine, theirs = duration(found.before_ns), duration(found.after_ns)
+    return f"{_of(found)} {_take(found)} {mine} in {names[0]}, {theirs} in {names[1]}"
 
 
 def _of(found: Headline) -> str:
