@@ -220,4 +220,4 @@ async def test_a_file_that_has_nothing_in_common_says_so() -> None:
         await pilot.press("v")
         await settle(pilot)
         assert "not comparable in time: no kernel is in both" in app.screen_text()
-        assert "no verdict on which is faster" in app.screen_text()
+        assert "no verdict on whether B is faster than A" in app.screen_text()

@@ -160,8 +160,8 @@ def _clock(before: Side, after: Side) -> Iterator[Caveat]:
     means = [math.fsum(part[0] * part[i] for part in clocks) / whole for i in (1, 2)]
     apart = abs(math.log(means[1] / means[0]))
     if apart > _SAME_CLOCK:
-        mine, theirs = (quantity(clock, "Hz") for clock in means)
-        said = f"{mine} in the baseline and {theirs} in the other"
+        baseline, other = (quantity(clock, "Hz") for clock in means)
+        said = f"{baseline} in the baseline and {other} in the other"
         remedy = "the same --clock-control, or clocks that are locked, make them comparable"
         yield Caveat(f"the SMs ran at {said}: {remedy}", is_grave=apart > _OTHER_CLOCK)
 
