@@ -122,11 +122,13 @@ class LiveApp(LlmtopApp):
         else:
             is_sent = self.live.send_frame()
         self.frame_drawn(is_sent=is_sent)
+        self.live.pace.drawn()
 
     def _wait_s(self, now: float, above: Screen[Any] | None) -> float:
         """For how long a frame has to wait; 0 for not at all.
 
-        It does until the interval has passed, the collectors have spoken, and the terminal has kept up.
+        It does until as much time has passed as the last ones' cost asks for, the collectors have spoken, and the
+        terminal has kept up.
         Below a screen that covers it nothing is drawn: Textual would send all of that screen again, each time. Of these
         the diagnosis goes on.
         """
@@ -135,7 +137,7 @@ class LiveApp(LlmtopApp):
         if self.live.time.is_held or not self.live.is_mounted or is_still:
             return until_asked_s
         is_starting = now - self._started_s < 2 * self.session.interval_s
-        least = _FIRST_FRAMES_S if is_starting else self.session.interval_s
+        least = _FIRST_FRAMES_S if is_starting else self.live.pace.apart_s(self.session.interval_s)
         passed = now - self._last_frame_s
         if passed < least * _EARLY:
             return least * _EARLY - passed

@@ -12,6 +12,7 @@ from llmtop.analysis.server.fault import said_of
 from llmtop.analysis.server.liveness import liveness
 from llmtop.model import Unknown
 from llmtop.tui.app import LlmtopApp
+from llmtop.tui.pace import FramePace
 from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import FrameSync, Pane, look_of
 from llmtop.tui.panes.events import EventsPane
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
     from llmtop.tui.panes.view import Place
     from llmtop.tui.render.lines import Part
 
+_LATER = 1.1
+"""Frames so many intervals apart are told: fewer are within what the terminal's answers take."""
 _CONTAINERS = ("right", "top", "middle")
 """Innermost first."""
 
@@ -102,6 +105,7 @@ class LiveScreen(FullScreen):
         self.heatmap = HeatmapPane()
         self.folded = FoldedLine(self.panes.names_of_gpu_panes())
         self.frame_sync = FrameSync()
+        self.pace = FramePace()
         self._parts: tuple[View[Any], ...] = (
             self.header,
             *self.panes.values(),
@@ -218,7 +222,10 @@ class LiveScreen(FullScreen):
             return f"exited with code {code}", "bad" if code else "warn"
         if (fault := liveness(newest).gravest) is not None:
             return f"{look_of(self).glyphs.bad} {said_of(fault, newest.end_ns)}", "bad"
-        return f"{now} live {1 / self.session.interval_s:.2g} Hz", "good"
+        interval_s = self.session.interval_s
+        apart_s = self.pace.apart_s(interval_s)
+        drawn = f", drawn at {1 / apart_s:.1f} Hz" if apart_s > interval_s * _LATER else ""
+        return f"{now} live {1 / interval_s:.2g} Hz{drawn}", "good"
 
     def _fill_rows(self) -> None:
         """The rows of a zoomed pane; or the log, which goes on to now whatever moment is shown."""

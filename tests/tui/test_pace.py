@@ -1,0 +1,57 @@
+"""How far apart frames are, by clocks that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import accumulate
+
+import pytest
+
+from llmtop.tui.pace import MOST_APART_S, CpuClocks, FramePace
+
+
+def paced(frames: Iterable[tuple[float, float, float]]) -> FramePace:
+    """After frames: seconds since the last one, of processor time for drawing, and of other threads."""
+    told = ((at, drawing + others, drawing) for at, drawing, others in frames)
+    clocks = [CpuClocks(*sums) for sums in accumulate(told, _add, initial=(0.0, 0.0, 0.0))]
+    times = iter(clocks)
+    pace = FramePace(lambda: next(times))
+    for _ in clocks:
+        pace.drawn()
+    return pace
+
+
+def _add(a: tuple[float, float, float], b: tuple[float, float, float]) -> tuple[float, float, float]:
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+def test_frames_within_the_budget_come_each_interval() -> None:
+    """10 ms a frame and 1.6 % of the collectors: 3.6 % at 2 Hz."""
+    assert paced([(0.5, 0.010, 0.008)] * 20).apart_s(0.5) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("drawing", "others", "apart_s"),
+    [(0.0135, 0.010, 0.75), (0.0105, 0.012, 0.75), (0.1, 0.008, MOST_APART_S), (0.010, 0.030, MOST_APART_S)],
+)
+def test_dear_ones_come_later_up_to_a_second(drawing: float, others: float, apart_s: float) -> None:
+    """13.5 ms are the 1.8 % of 0.75 s that the collectors leave; where those alone take more than all, a second."""
+    assert paced([(0.5, drawing, others)] * 20).apart_s(0.5) == pytest.approx(apart_s)
+
+
+def test_who_asks_for_slower_frames_gets_them() -> None:
+    assert paced([(2.0, 0.5, 0.5)] * 20).apart_s(2.0) == 2.0
+
+
+def test_the_first_frames_change_nothing() -> None:
+    assert paced([(0.25, 0.2, 0.1)] * 4).apart_s(0.5) == 0.5
+
+
+def test_a_dear_frame_now_and_then_counts_for_all() -> None:
+    """One of 22.5 ms after three of 10.5 ms: 13.5 ms a frame."""
+    assert paced([*[(0.5, 0.0105, 0.010)] * 3, (0.5, 0.0225, 0.010)] * 5).apart_s(0.5) == pytest.approx(0.75)
+
+
+def test_it_follows_what_frames_cost_now() -> None:
+    dear, cheap = (0.5, 0.015, 0.010), (0.5, 0.005, 0.005)
+    assert paced([*[dear] * 30, *[cheap] * 20]).apart_s(0.5) == 0.5
