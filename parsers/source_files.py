@@ -26,7 +26,7 @@ def with_sources(trace: Trace, folders: Sequence[Path]) -> Trace:
     return replace(trace, kernels=replace(kernels, codes=kernels.codes.within(folders)))
 
 
-def found_source(file: str, folders: Sequence[Path], bytes_then: int = 0) -> SourceText | Unknown:
+def found_source(file: str, folders: Sequence[Path], bytes_then: int) -> SourceText | Unknown:
     """A source file, in the first folder that has it.
 
     A path that ends alike is it, the longest such: of "/build/src/a/b.cu" the folder may hold "src/a/b.cu", "a/b.cu" or

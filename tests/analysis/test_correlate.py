@@ -66,6 +66,14 @@ def test_lag_of_one_reading_is_told_though_readings_come_late() -> None:
     assert found.direction == "rises 1.00 s before the GPU idles"
 
 
+@pytest.mark.parametrize(("share", "is_told"), [(0.008, False), (0.012, True)])
+def test_what_takes_less_than_a_hundredth_of_the_time_explains_nothing(share: float, is_told: bool) -> None:
+    gauges = {(GPU, v.GPU_SM): lambda s: 100 - 80 * noise()(s)}
+    queued = {v.THREAD_RUN_QUEUE: lambda s: 2 * share * (s % 2), v.THREAD_ON_CPU: 0.4}
+    found = by_title(Probed(queued, gauges=gauges).trace(120))
+    assert ("run queue of EngineCore/engine" in found) is is_told
+
+
 def test_unrelated_series_is_called_chance() -> None:
     found = by_title(starved())["launches of EngineCore/engine"]
     assert isinstance(found, Correlation)

@@ -239,6 +239,16 @@ def test_between_two_graphs_the_thread_counts_again(capture: Capture, tmp_path: 
     assert {part.before_graph for part in gpu.parts if part.cause is Cause.LAUNCH} == {True}
 
 
+def test_before_a_launch_that_comes_after_a_graph_the_thread_counts_again(capture: Capture, tmp_path: Path) -> None:
+    graph = capture.call("cudaGraphLaunch", 0, 40 * US)
+    capture.kernel(50 * US, 100 * US, graph)
+    capture.kernel(110 * US, 200 * US, graph)
+    capture.kernel(500 * US, 600 * US, capture.call("cudaLaunchKernel", 300 * US, 310 * US))
+    parts = told(capture.trace(tmp_path))
+    assert parts["graph", ""] == 10 * US
+    assert sum(parts.values()) == 310 * US
+
+
 def test_graphs_whose_launch_is_lost_are_known_by_their_common_id(capture: Capture, tmp_path: Path) -> None:
     capture.kernel(0, 10, 900)
     capture.kernel(30, 40, 900)

@@ -778,16 +778,19 @@ def test_most_kernels_shorter_than_a_launch_are_told_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "gpu", "found"),
+    ("name", "gpu", "saved"),
     [
-        ("void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>(P)", H100, True),
-        ("void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>(P)", "NVIDIA L4", False),
-        ("void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128>>(P)", H100, False),
-        ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(AttentionKernel<bfloat16_t>::Params)", "NVIDIA L4", True),
+        ("void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>(P)", H100, 1 / 3),
+        ("void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>(P)", "NVIDIA L4", None),
+        ("void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128>>(P)", H100, None),
+        ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(AttentionKernel<bfloat16_t>::Params)", "NVIDIA L4", 1 / 2),
     ],
 )
-def test_an_older_attention_kernel_is_named_where_the_gpu_has_a_newer_one(name: str, gpu: str, found: bool) -> None:
-    assert bool(diagnose(timeline(name, gpu=gpu), [attention_variant]).findings) is found
+def test_an_older_attention_kernel_is_named_where_the_gpu_has_a_newer_one(
+    name: str, gpu: str, saved: float | None
+) -> None:
+    found = diagnose(timeline(name, gpu=gpu), [attention_variant]).findings
+    assert [finding.at_stake_ns for finding in found] == ([] if saved is None else [pytest.approx(10_000 * saved)])
 
 
 FLASH_2 = "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>(P)"

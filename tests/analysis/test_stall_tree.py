@@ -8,6 +8,7 @@ import pytest
 
 from llmtop import ids
 from llmtop.analysis.threads.flames import Order, TreeContent
+from llmtop.analysis.threads.stall_flame import stall_flame
 from llmtop.analysis.threads.stall_times import leading_thread, resting_threads
 from llmtop.analysis.threads.stall_tree import ENDED_THREADS, MergedNode, stall_tree
 from llmtop.analysis.views import StackNode
@@ -155,6 +156,13 @@ def test_without_probes_the_looks_at_interpreters_are_the_tree() -> None:
     assert tree.unit == "samples"
     assert [line.strip() for line in written(tree.root)[3:6]] == ["waiting 4", "main (a.py) 4", "step (a.py) 3 own 3"]
     assert stall_tree(trace, TreeContent(python=False)).why_not is not None
+
+
+def test_moments_of_which_one_has_no_times_are_not_compared() -> None:
+    looks = Trace(Origin("live"), tracks=TRACKS, stacks=PYTHON)
+    assert stall_flame(looks, TreeContent(), baseline=TRACE) == Unknown(
+        "the two moments cannot be compared: of one there are times, of the other only looks at interpreters", "b"
+    )
 
 
 def test_detail_has_the_lines_and_the_plumbing() -> None:

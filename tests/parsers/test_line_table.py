@@ -85,6 +85,15 @@ def test_version_5_describes_its_tables() -> None:
     )
 
 
+def test_version_5_may_name_files_in_other_sections_and_tell_no_sizes() -> None:
+    strings = b"zero\0/five\0c.cu\0"
+    directories = b"\x01\x01\x08" + b"\x01" + b"/own\0"  # a path, as text
+    files = b"\x01\x01\x0e" + b"\x02" + (11).to_bytes(4, "little") * 2  # a path, by its place among the strings
+    rest = b"\x01\x01\x01\xfb\x0e\x0a" + LENGTHS + directories + files
+    header = b"\x05\x00\x08\x00" + len(rest).to_bytes(4, "little") + rest
+    assert rows(unit(header + SET_ADDRESS + b"\x01" + END), 0, strings)[0] == LineRow(0, SourceName("/own/c.cu", 0), 1)
+
+
 def test_a_form_that_is_not_known_is_told() -> None:
     rest = b"\x01\x01\x01\xfb\x0e\x0a" + LENGTHS + b"\x01\x01\x7f\x01"
     header = b"\x05\x00\x08\x00" + len(rest).to_bytes(4, "little") + rest
