@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _CORE, _CUDA = 4, 190
 """The type of an ELF file, and its machine (EM_CUDA)."""
 _USER = 0x8000_0000
-_REGISTERS, _IMAGE, _RELOCATED, _DEVICES, _MULTIPROCESSORS, _GRIDS, _BLOCKS, _WARPS, _LANES, _PREDICATES = (
-    _USER + kind for kind in (5, 6, 7, 9, 11, 12, 13, 14, 15, 17)
+_REGISTERS, _IMAGE, _RELOCATED, _DEVICES, _GRIDS, _LANES, _PREDICATES = (
+    _USER + kind for kind in (5, 6, 7, 9, 12, 15, 17)
 )
 _STRINGS = 3
 _DEVICE = struct.Struct("<QQQIIIIIIIIIIII")

@@ -9,8 +9,8 @@ import pytest
 
 from llmtop import vocabulary as v
 from llmtop.analysis.pages.correlate import Correlation, Correlations, correlations
-from llmtop.model import NS_PER_S, Trace, Unknown
-from tests.analysis.probe_traces import GPU, PROCESS, SERVER, THREAD, Probed
+from llmtop.model import NS_PER_S, Metric, Trace, Unknown
+from tests.analysis.probe_traces import GPU, PROCESS, SERVER, THREAD, Probed, Rate
 from tests.live_traces import NO_GPU, live_trace
 
 _RNG = random.Random(11)
@@ -69,8 +69,8 @@ def test_lag_of_one_reading_is_told_though_readings_come_late() -> None:
 @pytest.mark.parametrize(("share", "is_told"), [(0.008, False), (0.012, True)])
 def test_what_takes_less_than_a_hundredth_of_the_time_explains_nothing(share: float, is_told: bool) -> None:
     gauges = {(GPU, v.GPU_SM): lambda s: 100 - 80 * noise()(s)}
-    queued = {v.THREAD_RUN_QUEUE: lambda s: 2 * share * (s % 2), v.THREAD_ON_CPU: 0.4}
-    found = by_title(Probed(queued, gauges=gauges).trace(120))
+    clocks: dict[Metric, Rate] = {v.THREAD_RUN_QUEUE: lambda s: 2 * share * (s % 2), v.THREAD_ON_CPU: 0.4}
+    found = by_title(Probed(clocks, gauges=gauges).trace(120))
     assert ("run queue of EngineCore/engine" in found) is is_told
 
 

@@ -157,6 +157,10 @@ def test_every_exception_is_told_in_words(whole: bytes, tmp_path: Path) -> None:
         assert all(finding.action for finding in diagnose(Trace(load(DUMP).origin, faults=(fault,))).findings)
 
 
+def test_exceptions_are_numbered_without_gaps_as_the_debugger_lists_them() -> None:
+    assert list(EXCEPTIONS) == list(range(1, 20))
+
+
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.5, 0.9, 0.999])
 def test_one_that_was_cut_short_says_so_and_what_to_do(whole: bytes, tmp_path: Path, share: float) -> None:
     with pytest.raises(FileError, match=r"cut short.*skip_abort"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from llmtop import ids
 from llmtop.analysis.kernels.in_time import launch_stretch
 from llmtop.analysis.timeline.account import idle_account
 from llmtop.analysis.timeline.idle_view import IdleView
@@ -15,8 +14,8 @@ from llmtop.tui.panes.idle import IdlePane
 from llmtop.tui.panes.timeline import TimelinePane
 from llmtop.tui.screens.explore_screen import ExploreApp
 from llmtop.tui.screens.help import active_keys
+from tests.analysis.test_longest_gaps import with_gaps
 from tests.kernel_traces import LADDER, TIMELINE
-from tests.nsys_capture import MS, Capture
 from tests.tui.test_explore import read, settle
 
 IN_TIME = "t", "Its place in the timeline"
@@ -105,27 +104,16 @@ async def test_an_idle_row_and_a_finding_about_it_go_to_the_longest_gap_which_sa
         assert "this is the time at work, and no gap" in app.screen_text()
 
 
-def test_of_several_gpus_the_gap_is_the_one_with_most_of_it(tmp_path: Path) -> None:
-    capture = Capture()
-    for gpu, lengths in enumerate(((5, 20, 0), (5, 30, 0))):
-        at = 0
-        for length in lengths:
-            called = capture.call("cudaLaunchKernel", at * MS, at * MS + 10, tid=gpu + 1)
-            capture.kernel(at * MS + 20, at * MS + MS, called, gpu=gpu)
-            at += length + 1
-    trace = capture.trace(tmp_path)
+def test_a_row_of_several_gpus_goes_to_the_longest_gap_of_all(tmp_path: Path) -> None:
+    trace = with_gaps(tmp_path)
     first, second = idle_account(trace).gpus
     gaps = longest_gaps(trace)
     part = max(second.parts, key=lambda one: one.longest_ns)
     label = (part.cause, part.name)
-    longest = gaps.of([first.gpu, second.gpu], [label])
-    assert longest == gaps.about(IdleTime(second.gpu, (label,))) == Stretch(7 * MS, 37 * MS + 20, second.gpu)
-    assert gaps.about(IdleTime(first.gpu, (label,))) == Stretch(7 * MS, 27 * MS + 20, first.gpu)
-    assert gaps.of([first.gpu, ids.gpu(7)], [("own-code", "no such range")]) is None
     rows = IdlePane()
     view = rows.view(trace)
     assert isinstance(view, IdleView)
-    assert rows.when(view, trace, ("2 GPUs", *label)) == longest
+    assert rows.when(view, trace, ("2 GPUs", *label)) == gaps.of([first.gpu, second.gpu], [label])
     assert rows.when(view, trace, ("GPU 0", *label)) == gaps.about(IdleTime(first.gpu, (label,)))
 
 
