@@ -26,7 +26,6 @@ from llmtop.parsers import progress
 from llmtop.text import clean
 from llmtop.units import binary_bytes
 
-MAGIC = b"NVIDIA Tegra Profiler Report "
 _HEADER = re.compile(rb"NVIDIA Tegra Profiler Report (\d+(?:@\d+)*)")
 _VERSION = re.compile(r"(?:[Vv]ersion\D{0,3})(\d+(?:\.\d+)+)")
 _PLACES = (

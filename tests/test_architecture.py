@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from llmtop.tui.panes.live import LIVE_VIEWS
-from llmtop.tui.panes.recorded import VIEWS
+from llmtop.tui.panes.recorded import all_views
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -71,6 +71,15 @@ def test_the_first_frame_waits_for_no_rule_and_nothing_of_reports() -> None:
     assert not loaded & {*OF_REPORTS, f"{RULES}.live_rules", f"{RULES}.thread_signals"}
 
 
+def test_a_report_of_kernels_is_shown_without_what_timelines_and_servers_need() -> None:
+    loaded = modules_loaded_by(
+        "import llmtop.tui.screens.explore; from llmtop.tui.panes.recorded import views_of; views_of(None)"
+    )
+    assert "llmtop.tui.panes.kernels" in loaded
+    foreign = {f"llmtop.tui.panes.{name}" for name in ("timeline", "steps", "memory", "threads", "gpu", "diff")}
+    assert not loaded & {*foreign, "llmtop.analysis.pages.token_budget", "llmtop.parsers.nsys_capture", "sqlite3"}
+
+
 def test_nothing_that_asks_the_driver_is_loaded_beside_the_screen() -> None:
     """NVML is asked in a process of its own, which loads what that takes while the screen is loaded here."""
     loaded = modules_loaded_by("from llmtop.collectors.registry import host_collectors; host_collectors()")
@@ -122,7 +131,7 @@ def test_subjects_of_analysis_know_few_others() -> None:
     assert len(found) <= MOST_ARROWS, "\n".join(" -> ".join(arrow) for arrow in found)
 
 
-KINDS = {*VIEWS, *(live.kind for live in LIVE_VIEWS)}
+KINDS = {*all_views(), *(live.kind for live in LIVE_VIEWS)}
 
 
 def names_imported_by(path: Path) -> set[str]:

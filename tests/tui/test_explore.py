@@ -24,7 +24,7 @@ from llmtop.tui.aside import ANALYSIS_THREAD
 from llmtop.tui.loading import Loading, start_loading
 from llmtop.tui.panes import stalls
 from llmtop.tui.panes.findings import FindingsPane
-from llmtop.tui.panes.recorded import MODULES, VIEWS, by_digit, views_of
+from llmtop.tui.panes.recorded import MODULES, all_views, by_digit, views_of
 from llmtop.tui.panes.sections import SectionRow
 from llmtop.tui.panes.threads import ThreadsPane
 from llmtop.tui.screens.explore import explore
@@ -592,7 +592,7 @@ def test_no_file_has_two_views_of_one_digit() -> None:
         assert len(digits) == len(set(digits))
         assert digits == sorted(digits)
     assert by_digit(views_of(traces[-1]))[ThreadsPane] == 0, "its digit is that of the sections, which stand before it"
-    assert len(VIEWS) == len(MODULES) == len({view.title for view in VIEWS})
+    assert len(all_views()) == len(MODULES) == len({view.title for view in all_views()})
 
 
 def test_a_file_has_the_views_that_it_has_something_for() -> None:
@@ -669,7 +669,7 @@ async def test_a_file_of_stacks_opens_on_them_and_says_what_it_has_not() -> None
         await pilot.press("right_square_bracket")
         await settle(pilot)
         assert "[1 Kernels]" in app.screen_text()
-        assert next(iter(by_digit(views_of(report())))) is VIEWS[0]
+        assert next(iter(by_digit(views_of(report())))) is all_views()[0]
 
 
 async def test_a_file_of_series_opens_on_them() -> None:

@@ -16,7 +16,7 @@ from llmtop.parsers.registry import load
 from llmtop.tui.panes import events, gpu, syscalls, threads
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.live import LIVE_VIEWS
-from llmtop.tui.panes.recorded import VIEWS, by_digit, views_of
+from llmtop.tui.panes.recorded import all_views, by_digit, views_of
 from llmtop.tui.panes.report import ListPane
 from llmtop.tui.panes.table import VirtualTable
 from llmtop.tui.panes.timeline import TimelinePane
@@ -351,7 +351,7 @@ async def looked_at(kind: Any, trace: Trace, fault: ExitStack, actions: list[str
     return said
 
 
-@pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.title)
+@pytest.mark.parametrize("kind", all_views(), ids=lambda kind: kind.title)
 async def test_what_raises_in_a_recorded_view_costs_that_view(
     kind: Any, files: tuple[Trace, ...], monkeypatch: pytest.MonkeyPatch, faults: list[str]
 ) -> None:
@@ -376,7 +376,7 @@ async def test_what_raises_in_a_recorded_view_costs_that_view(
     faults.clear()
 
 
-@pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.title)
+@pytest.mark.parametrize("kind", all_views(), ids=lambda kind: kind.title)
 async def test_what_raises_behind_the_keys_of_all_recorded_views_costs_that_key(
     kind: Any, files: tuple[Trace, ...], monkeypatch: pytest.MonkeyPatch, faults: list[str], tmp_path: Path
 ) -> None:

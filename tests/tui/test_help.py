@@ -11,7 +11,7 @@ from textual.widget import Widget
 from llmtop.parsers.registry import load
 from llmtop.tui.key_names import key_name
 from llmtop.tui.panes.live import LIVE_VIEWS
-from llmtop.tui.panes.recorded import VIEWS
+from llmtop.tui.panes.recorded import all_views
 from llmtop.tui.panes.view import Context
 from llmtop.tui.screens.explore_screen import ExploreApp
 from llmtop.tui.screens.help import HelpPane, HelpScreen, active_keys, columns_here, keys_elsewhere
@@ -79,7 +79,7 @@ def program_wide(app: Any) -> set[str]:
     return {key_name(one.key) for one in bindings_of(app) if one.tooltip}
 
 
-@pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.title)
+@pytest.mark.parametrize("kind", all_views(), ids=lambda kind: kind.title)
 async def test_every_key_of_a_view_of_files_is_listed(kind: Any, files: tuple[Trace, ...]) -> None:
     trace = next(trace for trace in files if kind.why_not(trace) is None)
     app = ExploreApp([read(trace)])

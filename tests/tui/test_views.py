@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+
+import pytest
 
 from llmtop import ids
 from llmtop.analysis.threads.shares import why_no_threads
@@ -10,7 +14,7 @@ from llmtop.model import Origin, Stack, Trace, Unknown
 from llmtop.parsers.registry import load
 from llmtop.tui.panes.gpu import GpuPane
 from llmtop.tui.panes.live import LIVE_VIEWS
-from llmtop.tui.panes.recorded import VIEWS, views_of
+from llmtop.tui.panes.recorded import all_views, views_of
 from llmtop.tui.panes.roofline import RooflinePane
 from llmtop.tui.panes.series import SeriesPane
 from llmtop.tui.panes.stacks import StacksPane
@@ -19,9 +23,10 @@ from llmtop.tui.panes.threads import ThreadsPane
 from llmtop.tui.screens.explore_screen import ExploreApp
 from llmtop.tui.screens.help import active_keys, keys_elsewhere
 from tests.live_traces import Scene, live_trace
+from tests.parsers.sample_reports import SAMPLE_TRACES
 from tests.tui.live_app import fixed_app, press, running
 from tests.tui.report_traces import report
-from tests.tui.test_explore import FOLDED, read, settle
+from tests.tui.test_explore import FOLDED, SAMPLES, read, settle
 
 STACK = Stack(("main", "wait_for_gpu"), 5e9, "ns", "futex", ids.thread(4300, 4300))
 RECORDING = replace(live_trace(Scene(), 90), origin=Origin("recording"), stacks=(STACK,))
@@ -30,10 +35,27 @@ PYTHON = "Python's functions (py-spy), on or off"
 
 
 def test_what_is_live_and_of_files_is_one_view() -> None:
-    both = {view.kind for view in LIVE_VIEWS} & set(VIEWS)
+    both = {view.kind for view in LIVE_VIEWS} & set(all_views())
     assert both >= {RooflinePane, StacksPane, ThreadsPane, SyscallsPane, SeriesPane}
-    files_alone = [kind for kind in VIEWS if kind not in both]
+    files_alone = [kind for kind in all_views() if kind not in both]
     assert not {kind.title for kind in files_alone} & {view.kind.title for view in LIVE_VIEWS}
+
+
+SMALL_SAMPLES = [path for path in SAMPLES if path.stat().st_size < 200_000]
+KINDS_OF_FILES: dict[str, Callable[[], Trace]] = {
+    "nothing": lambda: Trace(Origin("made-up")),
+    "series": lambda: Trace(Origin("made-up"), series=RECORDING.series),
+    "stacks": lambda: Trace(Origin("made-up"), stacks=(STACK,)),
+    "recording": lambda: RECORDING,
+    "kernels": report,
+} | {str(path.relative_to(SAMPLE_TRACES)): partial(load, path) for path in SMALL_SAMPLES}
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_FILES)
+def test_no_view_is_left_out_because_its_module_is_not_loaded(kind: str) -> None:
+    trace = KINDS_OF_FILES[kind]()
+    applying = [view for view in all_views() if not view.is_of_two and view.why_not(trace) is None]
+    assert list(views_of(trace)) == applying
 
 
 async def test_a_recording_of_a_server_is_drawn_as_the_server_was() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from llmtop.tui.panes.view import LAST_DIGIT, RECORDED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from llmtop.model import Trace
     from llmtop.tui.panes.view import Context, View
 
@@ -35,14 +38,51 @@ MODULES = (
 """The modules beside this one whose `VIEW` shows a part of a file; the first that a file has is what it opens on. A new
 one is one file and one line here."""
 
-VIEWS: tuple[type[View[Any]], ...] = tuple(import_module(f"llmtop.tui.panes.{name}").VIEW for name in MODULES)
+
+def _is_of_time(trace: Trace, _: Context) -> bool:
+    return bool(trace.spans)
+
+
+def _is_of_a_system(trace: Trace, _: Context) -> bool:
+    return bool(trace.tracks or trace.stacks or trace.series)
+
+
+def _is_of_a_fault(trace: Trace, _: Context) -> bool:
+    return bool(trace.faults)
+
+
+def _is_compared(_: Trace, context: Context) -> bool:
+    return context.baseline is not None
+
+
+_NEEDS: Final[Mapping[str, Callable[[Trace, Context], bool]]] = {
+    "gpu_faults": _is_of_a_fault,
+    **dict.fromkeys(("spans", "steps", "timeline", "memory"), _is_of_time),
+    **dict.fromkeys(("stacks", "threads", "syscalls", "series", "gpu"), _is_of_a_system),
+    "diff": _is_compared,
+}
+"""What a file must have at least for the module of a view to be loaded: a report of kernels is on the screen sooner
+without those of timelines and servers. `View.why_not` decides; a view that is not listed here is always asked."""
+
+
+@cache
+def _view(module: str) -> type[View[Any]]:
+    kind: type[View[Any]] = import_module(f"llmtop.tui.panes.{module}").VIEW
+    return kind
+
+
+def all_views() -> tuple[type[View[Any]], ...]:
+    """Every view of files, whatever they hold."""
+    return tuple(map(_view, MODULES))
 
 
 def views_of(trace: Trace | None, context: Context = RECORDED) -> tuple[type[View[Any]], ...]:
     """The views that a file has something for, the one to open on first; of one that is not read yet, a report's."""
     if trace is None:
-        return tuple(view for view in VIEWS if view.is_of_reports)
-    return tuple(view for view in VIEWS if _applies(view, trace, context))
+        always = (_view(name) for name in MODULES if name not in _NEEDS)
+        return tuple(view for view in always if view.is_of_reports)
+    needed = (_view(name) for name in MODULES if name not in _NEEDS or _NEEDS[name](trace, context))
+    return tuple(view for view in needed if _applies(view, trace, context))
 
 
 def _applies(view: type[View[Any]], trace: Trace, context: Context) -> bool:

@@ -8,14 +8,12 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from llmtop.analysis.pages.roofline import has_trail, roofline, why_no_roofline
-from llmtop.analysis.pages.token_budget import token_budget
 from llmtop.analysis.views import RooflineView
 from llmtop.model import Unknown
 from llmtop.tui.panes.base import CALM_NS
 from llmtop.tui.panes.lines import PagedPane
 from llmtop.tui.panes.view import Place
 from llmtop.tui.render.roofline import draw_roofline
-from llmtop.tui.render.token_budget import draw_token_budget, why_no_token_budget
 
 if TYPE_CHECKING:
     from textual.strip import Strip
@@ -69,6 +67,10 @@ class RooflinePane(PagedPane[RooflineView]):
         """Below the plot, with the screen to itself: where a step of the server's takes its time."""
         if not self.is_zoomed or self._trace is None or self.context.target is None or height < _LEAST_WITH_BUDGET:
             return []
+        # Imported here: most screens never show it, and with it all come that is known of threads.
+        from llmtop.analysis.pages.token_budget import token_budget
+        from llmtop.tui.render.token_budget import draw_token_budget, why_no_token_budget
+
         found = token_budget(self._trace, self.context.target)
         if isinstance(found, Unknown):
             return why_no_token_budget(found, width, look)

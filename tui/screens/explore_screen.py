@@ -21,9 +21,9 @@ from llmtop.tui.loading import Loading
 from llmtop.tui.panes.bar import Bar, Item, KeyBar, tab_items
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.lines import TextPane
-from llmtop.tui.panes.recorded import VIEWS, by_digit, views_of
+from llmtop.tui.panes.recorded import all_views, by_digit, views_of
 from llmtop.tui.panes.report import KernelWanted, ListPane
-from llmtop.tui.panes.view import RECORDED, Baseline, StretchWanted, View
+from llmtop.tui.panes.view import LAST_DIGIT, RECORDED, Baseline, StretchWanted, View
 from llmtop.tui.render.lines import width_of
 from llmtop.tui.screens.base import FullScreen
 from llmtop.tui.screens.holding import SHORT_S
@@ -167,10 +167,7 @@ class ExploreScreen(FullScreen):
 
     DEFAULT_CSS = "ReportView { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(
-            Binding(str(digit), f"digit({digit})", str(digit), show=False)
-            for digit in sorted({view.number for view in VIEWS} - {0})
-        ),
+        *(Binding(str(digit), f"digit({digit})", str(digit), show=False) for digit in range(1, LAST_DIGIT + 1)),
         Binding("tab", "step_view(1)", "next", show=False, tooltip="The next or the last view", priority=True),
         Binding("shift+tab", "step_view(-1)", "last", show=False, tooltip="The next or the last view", priority=True),
         Binding("enter", "open_row", "details", show=False),
@@ -315,7 +312,7 @@ class ExploreScreen(FullScreen):
         if found is not None:
             self.show_view(found)
         else:
-            whys = [f"{view.title}: {view.why_not(trace)}" for view in VIEWS if view.number == digit]
+            whys = [f"{view.title}: {view.why_not(trace)}" for view in all_views() if view.number == digit]
             self.notify("\n".join(whys), markup=False)
 
     def action_view(self, index: int) -> None:
