@@ -12,7 +12,7 @@ from llmtop.model import Unknown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from llmtop.analysis.tables import RowTable
+    from llmtop.analysis.views import TableView
     from llmtop.cli.documents import Json
 
 FoundT = TypeVar("FoundT")
@@ -36,7 +36,7 @@ class PartTable(Generic[FoundT]):
     title: str
     path: str
     found: FoundT | Unknown
-    rows_of: Callable[[FoundT], RowTable]
+    rows_of: Callable[[FoundT], TableView]
     document_of: Callable[[FoundT], Json]
     csv_of: Callable[[FoundT], Iterator[str]]
     said: Callable[[], list[str]]
@@ -56,7 +56,7 @@ class PartTable(Generic[FoundT]):
         """All that stands with the table."""
         return [self.part, *self.said()] if self.part else self.said()
 
-    def rows(self) -> RowTable | Unknown:
+    def rows(self) -> TableView | Unknown:
         """Its rows, or why there are none."""
         return self.found if isinstance(self.found, Unknown) else self.rows_of(self.found)
 

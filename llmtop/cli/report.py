@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 FORMATS = ("text", "json", "md", "csv", "html")
-BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory", "line", "instruction")
-"""The values of `By`, `Listed` and `CodeBy` of the analysis, which is not loaded for them, and memory over time."""
+BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory", "series", "line", "instruction")
+"""The values of `By`, `Listed` and `CodeBy` of the analysis, which is not loaded for them, and what goes over time."""
 _OF_CODE = frozenset({"line", "instruction"})
 SOURCE_DIR = "a folder with source files that a report names and does not hold; may be given several times"
 TOGETHER = "several files are ranks of one run, even if nothing in them says so"
@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by",
         choices=BY,
-        help="add a table of a timeline's time, calls, copies or memory, or of where in their code kernels wait; as "
-        "csv that table alone",
+        help="add a table of a timeline's time, calls, copies or memory, of numbers over time, or of where in their "
+        "code kernels wait; as csv that table alone",
     )
     parser.add_argument("--kernel", metavar="NAME", help="with --by line|instruction: kernels with this in their name")
     add_source_dir(parser)
@@ -177,8 +177,9 @@ def report(
         kind: The format.
         to_terminal: Whether it may have what terminals show.
         each_range: NVTX ranges by their full names.
-        by: A table that is added; as CSV that table alone.
+        by: A table that is added; as CSV that table alone. A file of series alone has theirs unasked.
     """
+    by = by or _unasked(trace)
     match kind:
         case "json":
             from llmtop.cli.report_json import report_json
@@ -201,6 +202,18 @@ def report(
             from llmtop.cli.text_layout import terminal_style
 
             return report_text(trace, terminal_style(each_range=each_range, by=by, to_terminal=to_terminal))
+
+
+def _unasked(trace: Trace) -> PartTable[Any] | None:
+    """The table that is all there is to be said of a trace of series alone."""
+    from llmtop.analysis.series.summary import has_series_alone
+
+    if not has_series_alone(trace):
+        return None
+    from llmtop.cli.part_table import WantedTable
+    from llmtop.cli.report_by import part_table
+
+    return part_table(trace, WantedTable("series"))
 
 
 def is_same_file(path: Path, other: Path) -> bool:

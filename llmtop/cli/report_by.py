@@ -13,6 +13,7 @@ from llmtop.analysis.pages.cut import only_begun_in, only_time
 from llmtop.analysis.timeline.listed import Listed
 from llmtop.cli.report_listed import listed_by
 from llmtop.cli.report_memory import memory_over_time
+from llmtop.cli.report_series import series_over_time
 from llmtop.cli.report_source import code_by
 from llmtop.cli.report_time import time_by
 from llmtop.errors import FileError
@@ -57,10 +58,12 @@ def _meanwhile(trace: Trace, name: str) -> Trace | Unknown:
     return only_time(trace, max(0, times.start_ns - trace.start_ns), times.end_ns - trace.start_ns)
 
 
+_MEANWHILE = 'from the begin of the first to the end of the last range "{}"'
 _KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(By, _Kind(time_by, _whole)),
     **dict.fromkeys(Listed, _Kind(listed_by, _asked_for, 'asked for in the ranges "{}"')),
-    "memory": _Kind(memory_over_time, _meanwhile, 'from the begin of the first to the end of the last range "{}"'),
+    "memory": _Kind(memory_over_time, _meanwhile, _MEANWHILE),
+    "series": _Kind(series_over_time, _meanwhile, _MEANWHILE),
     **dict.fromkeys(CodeBy, _Kind(code_by, only_range)),
 }
 

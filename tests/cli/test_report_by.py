@@ -22,7 +22,7 @@ from llmtop.analysis.timeline.account import idle_account
 from llmtop.analysis.timeline.listed import Listed
 from llmtop.cli import main
 from llmtop.cli.report import BY, report
-from llmtop.model import Metric, Series, SpanTable, Stack, Trace, Unknown
+from llmtop.model import Metric, Origin, Series, SpanTable, Stack, Trace, Unknown
 from llmtop.parsers.registry import load
 from tests.cli.by_tables import report_by
 from tests.cli.test_report_timeline import words
@@ -54,7 +54,45 @@ def document(trace: Trace, by: str | None) -> dict[str, Any]:
 
 
 def test_what_can_be_asked_for_is_what_there_is() -> None:
-    assert (*By, *Listed, "memory", *CodeBy) == BY
+    assert (*By, *Listed, "memory", "series", *CodeBy) == BY
+
+
+BUSY = Metric("gpu.sm", "%", title="SM")
+SENT = Metric("net.sent", "bytes", counter=True, title="sent")
+SERIES_ALONE = Trace(
+    Origin("made-up", "numbers.json"),
+    end_ns=2000 * MS,
+    series={
+        (ids.gpu(0), BUSY.name): Series.of(ids.gpu(0), BUSY, "NVML", [(0, 20.0), (1000 * MS, None), (2000 * MS, 40.0)]),
+        (ids.HOST, SENT.name): Series.of(ids.HOST, SENT, "/proc", [(0, 0.0), (2000 * MS, 6e6)]),
+        (ids.SELF, SENT.name): Series.of(ids.SELF, SENT, "/proc", [(0, 1.0)]),
+    },
+)
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_a_file_of_series_alone_is_reported_by_them(kind: str) -> None:
+    said = re.sub(r"<(style|script).*?</\1>|<[^>]*>|\|", " ", "".join(report(SERIES_ALONE, kind)).replace("\\", ""))
+    assert "gpu:0 SM 40 % 20 % 30 % 40 % NVML" in " ".join(said.split())
+    assert "host sent 3.00 MB/s 3.00 MB/s 3.00 MB/s 3.00 MB/s /proc" in " ".join(said.split())
+    mixed = replace(SERIES_ALONE, stacks=(Stack(("main",), 1.0, "samples"),))
+    assert "30 %" not in "".join(report(mixed, kind)), "beside other things they are there for the asking"
+    assert "30 %" in report_by(mixed, kind, "series")
+
+
+def test_series_as_data_are_numbers_in_their_units_with_reasons() -> None:
+    (gpu, host, own) = csv.DictReader(io.StringIO("".join(report(SERIES_ALONE, "csv"))))
+    assert (gpu["of"], gpu["metric"], gpu["unit"], gpu["samples"], gpu["mean"]) == ("gpu:0", "gpu.sm", "%", "3", "30.0")
+    assert (host["last"], host["unit"], host["seconds"]) == ("3000000.0", "bytes/s", "2.0")
+    assert (own["last"], own["missing"].split(";")[0]) == (
+        "",
+        "last: a counter tells with its second sample how fast it grows",
+    )
+    rows = document(SERIES_ALONE, "series")["by"]["rows"]
+    assert [row["least"] for row in rows[:2]] == [20.0, 3e6]
+    assert rows[2]["most"] == {"unknown": "a counter tells with its second sample how fast it grows", "remedy": ""}
+    without = document(replace(SERIES_ALONE, series={}), "series")["by"]
+    assert without == {"unknown": "this file has no series of numbers", "remedy": ""}
 
 
 @pytest.mark.parametrize("kind", ["text", "md", "html"])

@@ -20,7 +20,7 @@ SeriesKey: TypeAlias = "tuple[TrackId, str]"
 """A series by its track and its metric."""
 _COLUMNS = (
     Column("track", "of", width=24, shrink=1, help="the GPU, the server, the thread"),
-    Column("title", "number", width=0),
+    Column("name", "number", width=0),
     Column("last", "last", width=14, help="the newest; of a counter it is how fast it grew"),
     Column("least", "least", width=14, shrink=3),
     Column("mean", "mean", width=14, shrink=2),
@@ -100,7 +100,7 @@ class SeriesTable:
     def _texts(self, key: SeriesKey) -> dict[str, str]:
         series = self.trace.series[key]
         track, title = names_of(self.trace, series)
-        return {"track": track, "title": title, "source": series.source}
+        return {"track": track, "name": title, "source": series.source}
 
     def fitted(self) -> SeriesTable:
         """With columns of numbers too no wider than their longest cell: all are worked out for that, and kept."""

@@ -41,6 +41,12 @@ def why_no_series(trace: Trace) -> Unknown | None:
     return None if trace.series else trace.why_missing(whats.SERIES) or _NO_SERIES
 
 
+def has_series_alone(trace: Trace) -> bool:
+    """Whether numbers over time are all that it has."""
+    others = (trace.kernels, trace.spans, trace.more_spans, trace.stacks, trace.faults)
+    return bool(trace.series) and not any(others)
+
+
 def series_row(trace: Trace, series: Series) -> SeriesRow:
     """What a series holds."""
     metric, (track, title) = series.metric, names_of(trace, series)

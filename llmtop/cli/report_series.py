@@ -1,0 +1,63 @@
+"""All series of numbers over time, for `llmtop report --by series`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.pages.series import SeriesTable, series_table
+from llmtop.analysis.tables import csv_line
+from llmtop.cli.documents import fact
+from llmtop.cli.part_table import PartTable, WantedTable
+from llmtop.model import Unknown
+
+if TYPE_CHECKING:
+    from llmtop.cli.documents import Json
+    from llmtop.model import Trace
+
+
+def series_over_time(trace: Trace, wanted: WantedTable) -> PartTable[SeriesTable]:
+    """What each series is of, between which values it goes and how it ends; counters as their growth per second."""
+    found = series_table(trace)
+    return PartTable(
+        "Series",
+        trace.origin.path,
+        found,
+        rows_of=SeriesTable.fitted,
+        document_of=lambda found: {"by": wanted.by, "rows": [_document(row) for row in _rows(found)]},
+        csv_of=_csv,
+        said=lambda: [str(found)] if isinstance(found, Unknown) else [],
+    )
+
+
+def _rows(table: SeriesTable) -> Iterator[dict[str, str | float | Unknown]]:
+    """What is the same in JSON and CSV."""
+    for key in table.keys:
+        track, metric = key
+        row = table.row(key)
+        yield {
+            "track": track,
+            "of": row.track,
+            "metric": metric,
+            "title": row.title,
+            "unit": row.unit,
+            "source": row.source,
+            "samples": len(row.values),
+            "seconds": row.seconds,
+            "last": row.last,
+            "least": row.least,
+            "mean": row.mean,
+            "most": row.most,
+        }
+
+
+def _document(row: dict[str, str | float | Unknown]) -> Json:
+    return {key: fact(value) for key, value in row.items()}
+
+
+def _csv(table: SeriesTable) -> Iterator[str]:
+    for i, row in enumerate(_rows(table)):
+        if i == 0:
+            yield csv_line((*row, "missing"))
+        missing = [f"{key}: {value}" for key, value in row.items() if isinstance(value, Unknown)]
+        yield csv_line((*("" if isinstance(value, Unknown) else value for value in row.values()), "; ".join(missing)))
