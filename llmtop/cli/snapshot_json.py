@@ -11,7 +11,7 @@ from llmtop.analysis.gpus.models import clock_reasons
 from llmtop.analysis.pages.correlate import Correlation, Correlations, correlations
 from llmtop.analysis.pages.gpus import GpuProcess, gpu_processes
 from llmtop.analysis.pages.header import header_dtype, model_of, own_cpu, probe_hits_per_s, version_of
-from llmtop.analysis.pages.token_budget import BudgetTerm, TokenBudget, token_budget
+from llmtop.analysis.pages.token_budget import TokenBudget, token_budget
 from llmtop.analysis.roofline.efficiency import EfficiencyView, efficiency_view
 from llmtop.analysis.roofline.live import live_view, mean_point
 from llmtop.analysis.roofline.rates import dram_bytes_per_s
@@ -46,6 +46,7 @@ from llmtop.vocabulary import PythonState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from llmtop.analysis.pages.budget_terms import BudgetGain, BudgetTerm
     from llmtop.analysis.series.histograms import Quantile
     from llmtop.analysis.views import RooflinePoint, RooflineView
     from llmtop.cli.documents import Json
@@ -246,11 +247,19 @@ def _token_budget(budget: TokenBudget | Unknown) -> Json:
         "batch": budget.batch,
         "tokens_per_step": budget.tokens_per_step,
         "terms": [_budget_term(term) for term in budget.terms],
-        "gains": [
-            {"part": gain.part, "change": gain.change, "at_most_s": gain.seconds, "how": gain.how}
-            for gain in budget.gains
-        ],
+        "gains": [_budget_gain(gain) for gain in budget.gains],
         "notes": list(budget.notes),
+    }
+
+
+def _budget_gain(gain: BudgetGain) -> dict[str, Json]:
+    return {
+        "part": gain.part,
+        "change": gain.change,
+        "at_least_s": gain.low,
+        "at_most_s": gain.high,
+        "how": gain.how,
+        "source": gain.source,
     }
 
 

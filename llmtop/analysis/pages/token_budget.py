@@ -21,10 +21,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
+from llmtop.analysis.pages.budget_gains import MeasuredStep, budget_gains
+from llmtop.analysis.pages.budget_terms import BudgetGain, BudgetPart, BudgetTerm
 from llmtop.analysis.roofline.efficiency import (
     WINDOW_NS,
     dram_peak_of,
@@ -35,7 +36,7 @@ from llmtop.analysis.roofline.efficiency import (
 from llmtop.analysis.roofline.model_facts import ModelSize, model_size
 from llmtop.analysis.series.readings import counter_rate, mean, server_track, target_gpus, why_kind_missing, why_no_gpu
 from llmtop.analysis.server.tokens import output_tokens, prompt_tokens
-from llmtop.analysis.threads.cells import CUDA_SYNC
+from llmtop.analysis.threads.cells import CUDA_SYNC, ON_CPU, WORKING
 from llmtop.analysis.threads.idle_causes import UNKNOWN, idle_causes
 from llmtop.analysis.views import Quality
 from llmtop.model import NS_PER_S, TrackKind, Unknown
@@ -47,56 +48,8 @@ if TYPE_CHECKING:
     from llmtop.model import Fact, Target, Trace, Track
 
 _NO_STEPS = Unknown("no step was made in the window", "send the server a request")
-_EIGHT_BITS = 1.0
-"""Bytes of a parameter, or of a cached value, from which on half is no usual format any more."""
-
-
-class BudgetPart(StrEnum):
-    """What a step's time is for."""
-
-    WEIGHTS = "weights"
-    KV_CACHE = "KV cache"
-    COMPUTE = "compute"
-    PROMPTS = "prompts"
-    LATE_CPU = "late CPU"
-    REST = "rest"
-
-
 FLOOR = frozenset({BudgetPart.WEIGHTS, BudgetPart.KV_CACHE, BudgetPart.COMPUTE})
 """What a decode step cannot do without, on these GPUs and in this number format."""
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetTerm:
-    """One part of a step.
-
-    Attributes:
-        seconds: Of one mean step; of the rest it may be below zero.
-        source: What it was computed or read from.
-        details: Of late CPU, by what the engine's thread did: words and seconds, the largest first.
-    """
-
-    part: BudgetPart
-    seconds: float
-    quality: Quality
-    source: str
-    details: tuple[tuple[str, float], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetGain:
-    """What a change would save at most of a mean step.
-
-    Attributes:
-        change: What one would do.
-        seconds: What a step would be shorter by.
-        how: The arithmetic, and what it takes for granted.
-    """
-
-    part: BudgetPart
-    change: str
-    seconds: float
-    how: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +60,7 @@ class TokenBudget:
         batch: Requests that ran, on the mean.
         tokens_per_step: Output tokens of a step.
         terms: In the order of `BudgetPart`, without those of no time; the rest is last.
-        gains: Of the largest terms, the most saved first.
+        gains: Of the three largest terms, the most saved first.
         notes: What to know about the numbers, a sentence each.
     """
 
@@ -157,12 +110,15 @@ def token_budget(trace: Trace, target: Target | None, window_ns: int = WINDOW_NS
     source = f"what is left of {_ms(step_s)} ({steps.source})"
     terms.append(BudgetTerm(BudgetPart.REST, rest_s, Quality.ESTIMATE, source))
     batch, output = mean(trace, server.id, v.SERVER_RUNNING, window_ns), output_tokens(trace, server.id, window_ns)
+    running = 0.0 if isinstance(batch, Unknown) else batch
+    tokens = 0.0 if isinstance(output, Unknown) else output.per_second / float(steps.value)
+    step = MeasuredStep(trace, target, server, gpus, size, terms, step_s, running, tokens, window_ns)
     return TokenBudget(
         step_s,
-        0.0 if isinstance(batch, Unknown) else batch,
-        0.0 if isinstance(output, Unknown) else output.per_second / float(steps.value),
+        running,
+        tokens,
         tuple(term for term in terms if term.seconds or term.part is BudgetPart.REST),
-        tuple(sorted(_gains(terms, size), key=lambda gain: -gain.seconds)),
+        budget_gains(step),
         tuple(_notes(gpus, target.dtype, idle, rest_s)),
         window_ns / NS_PER_S,
     )
@@ -224,18 +180,20 @@ class _Idle:
     Attributes:
         without_request: While there was nothing to do.
         late: While the engine's thread was at something else than waiting for the GPU, by what.
+        working: Of that, while it worked.
         source: Who read it.
     """
 
     without_request: float
     late: tuple[tuple[str, float], ...]
+    working: float
     source: str
 
 
 def _idle(trace: Trace, gpus: Sequence[Track], window_ns: int) -> _Idle | Unknown:
     """The mean over the GPUs."""
     late: defaultdict[str, float] = defaultdict(float)
-    without_request, sources = 0.0, dict[str, None]()
+    without_request, working, sources = 0.0, 0.0, dict[str, None]()
     for gpu in gpus:
         found = idle_causes(trace, gpu.id, window_ns)
         if isinstance(found, Unknown):
@@ -246,40 +204,15 @@ def _idle(trace: Trace, gpus: Sequence[Track], window_ns: int) -> _Idle | Unknow
                 without_request += row.of_window / len(gpus)
             elif row.cause not in (CUDA_SYNC, UNKNOWN):
                 late[row.title] += row.of_window / len(gpus)
-    return _Idle(without_request, tuple(sorted(late.items(), key=lambda item: -item[1])), ", ".join(sources))
+                working += row.of_window / len(gpus) if row.cause in (WORKING, ON_CPU) else 0.0
+    return _Idle(without_request, tuple(sorted(late.items(), key=lambda item: -item[1])), working, ", ".join(sources))
 
 
 def _late_cpu(idle: _Idle | Unknown, steps: float) -> Iterator[BudgetTerm]:
     if not isinstance(idle, Unknown) and idle.late:
         details = tuple((words, share / steps) for words, share in idle.late)
         late_s = sum(seconds for _, seconds in details)
-        yield BudgetTerm(BudgetPart.LATE_CPU, late_s, Quality.MEASURED, idle.source, details)
-
-
-# What would help
-
-
-def _gains(terms: Sequence[BudgetTerm], size: ModelSize) -> Iterator[BudgetGain]:
-    """What changes would save, each with the rest of the step as it is."""
-    seconds = {term.part: term.seconds for term in terms}
-    for part, change, value_bytes in (
-        (BudgetPart.WEIGHTS, "weights in 8 bits", size.bytes_per_parameter),
-        (BudgetPart.KV_CACHE, "KV cache in 8 bits", size.kv_value_bytes),
-    ):
-        if value_bytes > _EIGHT_BITS and (now_s := seconds.get(part, 0.0)) > 0:
-            how = f"{number(value_bytes)} bytes a value become 1: {number(1 - 1 / value_bytes)} of {_ms(now_s)}"
-            yield BudgetGain(part, change, now_s * (1 - _EIGHT_BITS / value_bytes), how)
-    for part, change, how in (
-        (
-            BudgetPart.LATE_CPU,
-            "the CPU hidden behind the GPU",
-            "all of it: no multiprocessor waits for the engine",
-        ),
-        (BudgetPart.PROMPTS, "prefill elsewhere, or in smaller chunks", "all of it: steps that decode alone"),
-        (BudgetPart.REST, "kernels at their roofs, without gaps", "all of it; no kernel gets there: profile a step"),
-    ):
-        if (now_s := seconds.get(part, 0.0)) > 0:
-            yield BudgetGain(part, change, now_s, how)
+        yield BudgetTerm(BudgetPart.LATE_CPU, late_s, Quality.MEASURED, idle.source, details, idle.working / steps)
 
 
 def _ms(seconds: float) -> str:
