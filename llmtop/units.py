@@ -73,6 +73,15 @@ def seen(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 0.95 else f"{seconds:.0f} s"
 
 
+def clock_time(seconds: float) -> str:
+    """A place in a recording: hours, minutes and seconds.
+
+    >>> clock_time(751.4), clock_time(90000)
+    ('00:12:31', '25:00:00')
+    """
+    return f"{seconds // 3600:02.0f}:{seconds // 60 % 60:02.0f}:{seconds // 1 % 60:02.0f}"
+
+
 def percent(value: float) -> str:
     """A share given as 0 to 100.
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from llmtop.parsers.base import Parser
 
 MODULES = (
+    "recording",
     "ncu_rep",
     "ncu_csv",
     "ncu_session_csv",

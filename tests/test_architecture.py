@@ -39,6 +39,7 @@ def modules_loaded_by(statement: str) -> set[str]:
         "import llmtop.session",
         "import llmtop.cli.snapshot, llmtop.cli.snapshot_json, llmtop.collectors.registry",
         "import llmtop.cli.report",
+        "import llmtop.cli.record, llmtop.collectors.registry, llmtop.session",
         "import llmtop.cli.doctor",
     ],
 )

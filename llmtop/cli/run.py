@@ -23,6 +23,7 @@ COMMANDS = {
     "report": "the same analysis without a screen: text, md, html, json or csv",
     "diff": "what became better or worse between reports, and why",
     "snapshot": "one machine-readable look at this machine and its server",
+    "record": "keep what the live screen would show in a file that open plays",
     "demo": "start the embedded LLM server with load and attach to it",
     "doctor": "what can be collected here, what cannot, why, and what would change that",
     "completion": "print what makes a shell complete llmtop's arguments: bash, zsh or fish",

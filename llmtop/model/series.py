@@ -112,6 +112,11 @@ class Series:
         return None if math.isnan(value) else value
 
     @property
+    def first_t_ns(self) -> int | None:
+        """When the oldest sample was taken."""
+        return self._times[self.start] if self.stop > self.start else None
+
+    @property
     def last_t_ns(self) -> int | None:
         """When the newest sample was taken."""
         return self._times[self.stop - 1] if self.stop > self.start else None
@@ -134,6 +139,11 @@ class Series:
         stop = bisect_right(self._times, end_ns, start, self.stop)
         start = max(self.start, start - 1)
         return self._times[start:stop], self._values[start:stop]
+
+    def after(self, t_ns: int) -> tuple[array[int], array[float]]:
+        """Times and values with t > t_ns; copies."""
+        start = bisect_right(self._times, t_ns, self.start, self.stop)
+        return self._times[start : self.stop], self._values[start : self.stop]
 
     def shares_columns(self, other: Series) -> bool:
         """Whether both are stretches of the same samples as they were recorded."""

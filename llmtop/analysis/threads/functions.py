@@ -65,7 +65,8 @@ def _shares(stacks: list[Stack], weight: float) -> Iterator[FunctionShare]:
     own: dict[str, float] = defaultdict(float)
     total: dict[str, float] = defaultdict(float)
     for stack in stacks:
-        own[stack.frames[-1]] += stack.weight
+        if stack.frames:  # of a thread that is watched may be known how long it waited, and not where
+            own[stack.frames[-1]] += stack.weight
         for name in set(stack.frames):
             total[name] += stack.weight
     for name in sorted(total, key=lambda name: (-own[name], -total[name], name)):

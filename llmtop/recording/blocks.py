@@ -1,0 +1,96 @@
+"""The blocks that a recording keeps its numbers in: one for each moment, several in one compression.
+
+A block goes on where the one before it ended: a server's metrics have the same names second after second, and most
+values are what they were. Every so often a compression begins anew (`writer.STRETCH_NS`), so that nobody has to read
+from the beginning.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from array import array
+from typing import TYPE_CHECKING, Any, Final
+
+from llmtop.recording.documents import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ENCODING: Final = 1
+_HEAD = struct.Struct("<BII")
+"""The encoding, the CRC-32 of what follows, and how long that is unpacked."""
+_LENGTH = struct.Struct("<I")
+_RAW: Final = -15
+"""zlib's window of 32 kB, without a header and a sum of its own."""
+_LONGEST: Final = 1 << 28
+_BYTES = 8
+"""Of a number."""
+
+
+class BadBlockError(Exception):
+    """A block that is damaged, or of an encoding that is not known."""
+
+
+class BlockWriter:
+    """Packs blocks one behind the other."""
+
+    def __init__(self) -> None:
+        self._deflate = zlib.compressobj(wbits=_RAW)
+
+    def pack(self, document: Any, columns: Iterable[bytes]) -> bytes:
+        """One more block: a document, and the columns that it tells of."""
+        text = text_of(document).encode()
+        content = b"".join((_LENGTH.pack(len(text)), text, *columns))
+        packed = self._deflate.compress(content) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
+        return _HEAD.pack(ENCODING, zlib.crc32(packed), len(content)) + packed
+
+
+class BlockReader:
+    """Unpacks what a `BlockWriter` has packed, in the same order and none left out."""
+
+    def __init__(self) -> None:
+        self._inflate = zlib.decompressobj(wbits=_RAW)
+
+    def unpack(self, block: bytes) -> tuple[Any, bytes]:
+        """The document and the columns of the next block.
+
+        Raises:
+            BadBlockError: It cannot be read, nor any that follows it in its stretch.
+        """
+        try:
+            encoding, crc, length = _HEAD.unpack_from(block)
+            packed = block[_HEAD.size :]
+            if encoding != ENCODING or zlib.crc32(packed) != crc or length > _LONGEST:
+                raise BadBlockError
+            content = self._inflate.decompress(packed, length)
+            (size,) = _LENGTH.unpack_from(content)
+            end = _LENGTH.size + size
+            return json.loads(content[_LENGTH.size : end]), content[end:]
+        except (struct.error, zlib.error, ValueError) as error:
+            raise BadBlockError from error
+
+
+def packed_row(row: array[float], before: int) -> tuple[bytes, int]:
+    """A row of numbers by what has changed in it, their first bytes first, then their second ones, and so on.
+
+    Args:
+        row: As many numbers as in the row before.
+        before: That row as one integer; 0 where there is none.
+
+    Returns:
+        The bytes, and the row as one integer.
+    """
+    now = int.from_bytes(row.tobytes(), "little")
+    changed = (now ^ before).to_bytes(_BYTES * len(row), "little")
+    return b"".join(changed[i::_BYTES] for i in range(_BYTES)), now
+
+
+def unpacked_row(packed: bytes, before: int) -> tuple[bytes, int]:
+    """The bytes of a row of numbers, and the same as one integer."""
+    changed, count = bytearray(len(packed)), len(packed) // _BYTES
+    for i in range(_BYTES):
+        changed[i::_BYTES] = packed[i * count : (i + 1) * count]
+    now = int.from_bytes(changed, "little") ^ before
+    return now.to_bytes(len(packed), "little"), now

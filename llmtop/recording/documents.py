@@ -1,0 +1,139 @@
+"""Values of the model as JSON, and back: fields by their names, those that have their default left out.
+
+What a newer version has added is passed over, and what only an older one had keeps its default.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from llmtop import model
+
+_T = TypeVar("_T")
+_PLAIN = (str, int, float, bool, NoneType)
+_NAMES = {
+    **vars(model),
+    "Mapping": Mapping,
+    "Sequence": Sequence,
+    "Value": float | int | str,
+    "Fact": float | int | str | model.Unknown,
+}
+"""What annotations refer to that is imported for types alone; of the model's aliases only their text is left."""
+
+
+class MisfitError(ValueError):
+    """A document that is none of what it should be."""
+
+
+def text_of(value: Any) -> str:
+    """A value as it is written."""
+    return json.dumps(document_of(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def document_of(value: Any) -> Any:
+    """A value in what JSON has."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, Mapping):
+        return {key: document_of(one) for key, one in value.items()}
+    if is_dataclass(value):
+        told = ((field, getattr(value, field.name)) for field in _fields(value.__class__).values())
+        return {field.name: document_of(one) for field, one in told if one != _default(field)}
+    return [document_of(one) for one in value]
+
+
+def value_of(kind: type[_T], document: Any) -> _T:
+    """What a document says.
+
+    Raises:
+        MisfitError: It says no value of this type.
+    """
+    return cast("_T", _value(kind, document))
+
+
+def _value(kind: Any, document: Any) -> Any:
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return _any_of(get_args(kind), document)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return _made(kind, document)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _checked(kind, document)
+    if origin is tuple or origin is Sequence:
+        return tuple(_items(get_args(kind), document))
+    if origin is Mapping:
+        _, of = get_args(kind)
+        return {str(key): _value(of, one) for key, one in _expect(dict, document).items()}
+    plain = getattr(kind, "__supertype__", kind)
+    if plain is float and type(document) is int:
+        return float(document)
+    return _expect(plain, document)
+
+
+def _items(kinds: tuple[Any, ...], document: Any) -> Iterator[Any]:
+    items = _expect(list, document)
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        kinds = kinds[:1] * len(items)
+    elif len(kinds) == 1:
+        kinds = kinds * len(items)
+    if len(kinds) != len(items):
+        raise MisfitError
+    return (_value(kind, one) for kind, one in zip(kinds, items, strict=True))
+
+
+def _any_of(kinds: Sequence[Any], document: Any) -> Any:
+    """A plain value as it is; of several classes the first that has all fields of an object."""
+    if type(document) in kinds:
+        return document
+    for kind in kinds:
+        try:
+            return _value(kind, document)
+        except MisfitError:
+            continue
+    raise MisfitError
+
+
+def _made(kind: type, document: Any) -> Any:
+    known, told = _fields(kind), _expect(dict, document)
+    if not known.keys() & told.keys() and (told or any(_default(field) is MISSING for field in known.values())):
+        raise MisfitError
+    hints = _hints(kind)
+    try:
+        return kind(**{name: _value(hints[name], one) for name, one in told.items() if name in known})
+    except TypeError as error:
+        raise MisfitError from error
+
+
+def _checked(kind: type[Enum], document: Any) -> Enum:
+    try:
+        return kind(document)
+    except ValueError as error:
+        raise MisfitError from error
+
+
+def _expect(kind: Any, document: Any) -> Any:
+    if not isinstance(document, kind) or (kind is int and isinstance(document, bool)):
+        raise MisfitError
+    return document
+
+
+@cache
+def _fields(kind: Any) -> dict[str, Field[Any]]:
+    return {field.name: field for field in fields(kind) if field.init}
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind, _NAMES)
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default_factory() if field.default_factory is not MISSING else field.default

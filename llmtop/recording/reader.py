@@ -1,0 +1,343 @@
+"""Reads a recording: the trace of any moment, as it stood then."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from llmtop.model import (
+    RECORDING,
+    Issue,
+    Mark,
+    Metric,
+    Missing,
+    Origin,
+    Series,
+    Severity,
+    Source,
+    Sources,
+    Stack,
+    StackWindow,
+    Target,
+    Trace,
+    Track,
+    TrackId,
+    TrackKind,
+)
+from llmtop.recording.documents import MisfitError, value_of
+from llmtop.recording.layout import FORMAT
+from llmtop.recording.row_reader import DamagedRowError, RowReader, StoredRow
+from llmtop.recording.stretches import SampleColumn, StoredMoment, StoredStretch, expanded, unpack_stretch
+from llmtop.text import listed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from llmtop.model import Fact
+
+_KNOWN: Final = frozenset(
+    {"about", "target", "track", "series", "mark", "frame", "stack", "verdict", "stretch", "moment"}
+)
+_STRETCHES_KEPT: Final = 24
+"""That many, unpacked, take 40 MB of a server with a thousand series: more than a window of ten minutes has."""
+_ALL: Final = 2**62
+Key = tuple[TrackId, str]
+
+
+class _Definition(NamedTuple):
+    """What samples are of, by their number."""
+
+    track: TrackId
+    metric: Metric
+    source: str
+
+    @property
+    def key(self) -> Key:
+        return self.track, self.metric.name
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What holds at a moment beside its samples."""
+
+    start_ns: int = 0
+    tracks: Mapping[TrackId, Track] = field(default_factory=dict)
+    numbers: Mapping[Key, int] = field(default_factory=dict)
+    """Of the series that there are."""
+    origin: Origin = field(default_factory=lambda: Origin(RECORDING))
+    missing: tuple[Missing, ...] = ()
+    issues: tuple[Issue, ...] = ()
+    sources: Sources = field(default_factory=Sources)
+    stacks: StackWindow = field(default_factory=lambda: StackWindow(0, ()))
+
+
+class RecordingReader:
+    """A recording as far as it was written when it was opened. Moments are unpacked when they are asked for.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: Not one moment of it is left.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._rows = RowReader(path)
+        self._undone: dict[int, int] = {}
+        """Blocks that could not be unpacked, by stretch."""
+        self.about: Mapping[str, Fact] = {}
+        self._definitions: dict[int, _Definition] = {}
+        self._defined_at: list[tuple[int, int]] = []
+        """Row and number of each definition."""
+        self._continued: dict[int, int] = {}
+        self._frames: dict[int, str] = {}
+        self._stacks: dict[int, Stack] = {}
+        self._marks: list[tuple[int, Mark]] = []
+        self._targets: list[tuple[int, Target]] = []
+        self._stretch_rows: list[list[StoredRow]] = []
+        self._unknown: dict[str, int] = {}
+        for row in self._rows.rows:
+            self._take(row)
+        self._moments = [(s, m, row) for s, rows in enumerate(self._stretch_rows) for m, row in enumerate(rows)]
+        if not self._moments:
+            raise ValueError("no moment of it is left")
+        self._stretch = lru_cache(maxsize=_STRETCHES_KEPT)(self._unpack)
+        self._states: dict[int, list[_State]] = {}
+        self._joined: tuple[tuple[int, int], dict[int, SampleColumn]] = ((0, -1), {})
+
+    @property
+    def times(self) -> Sequence[int]:
+        """The moments that there are, in ns on the clock of the trace, oldest first."""
+        return [row.t_ns for _, _, row in self._moments]
+
+    def target(self, t_ns: int) -> Target | None:
+        """The server under observation at a moment."""
+        row = self._moments[self._at(t_ns)][2]
+        return next((target for id, target in reversed(self._targets) if id < row.id), None)
+
+    def trace(self, t_ns: int) -> Trace:
+        """What was known at a moment, or at the newest one before it; the first one for all times before."""
+        s, m = self._readable(*self._moments[self._at(t_ns)][:2])
+        row, state = self._stretch_rows[s][max(m, 0)], self._state(s, m)
+        first = max(0, bisect_right(self._stretch_rows, state.start_ns, key=lambda rows: rows[0].t_ns) - 1)
+        stretches = [self._stretch(i) for i in range(first, s + 1)]
+        return Trace(
+            origin=state.origin,
+            start_ns=state.start_ns,
+            end_ns=row.t_ns,
+            tracks=state.tracks,
+            series=self._series(
+                state, self._columns(first, s), _ALL if m == len(stretches[-1].moments) - 1 else row.t_ns
+            ),
+            stacks=state.stacks.stacks,
+            marks=tuple(mark for id, mark in self._marks if id < row.id and mark.t_ns >= state.start_ns),
+            issues=(*state.issues, *self.issues),
+            missing=state.missing,
+            stacks_end_ns=state.stacks.end_ns,
+            past_stacks=tuple(window for window in _kept_stacks(stretches, m) if window.end_ns >= state.start_ns),
+            sources=state.sources,
+        )
+
+    @property
+    def issues(self) -> tuple[Issue, ...]:
+        """What is wrong with the file."""
+        found = []
+        if self._lost:
+            said = (
+                "parts of the recording cannot be read: it was cut, or it is damaged; what is before and after is shown"
+            )
+            found.append(Issue(Severity.WARNING, "recording-damaged", said, self._lost))
+        if self._unknown:
+            said = f"a newer llmtop has written what this one does not know: {listed(sorted(self._unknown))}"
+            found.append(Issue(Severity.INFO, "recording-newer", said, sum(self._unknown.values())))
+        elif self._rows.format > FORMAT:
+            said = f"a newer llmtop has written it (format {self._rows.format}); this one knows format {FORMAT}"
+            found.append(Issue(Severity.INFO, "recording-newer", said))
+        return tuple(found)
+
+    def _at(self, t_ns: int) -> int:
+        return max(0, bisect_right(self._moments, t_ns, key=lambda moment: moment[2].t_ns) - 1)
+
+    # -- rows --------------------------------------------------------------------------------------------------
+
+    def _take(self, row: StoredRow) -> None:
+        """Note what a row says; blocks are unpacked later."""
+        if row.kind == "stretch":
+            self._stretch_rows.append([row])
+        elif row.kind == "moment":
+            if self._stretch_rows:
+                self._stretch_rows[-1].append(row)
+        elif (take := _TAKERS.get(row.kind)) is not None:
+            try:
+                take(self, row, json.loads(self._rows.data(row)))
+            except MisfitError:
+                self._note_unknown(row.kind)
+            except (DamagedRowError, KeyError, ValueError, TypeError):
+                self._rows.lost += 1
+        elif row.kind not in _KNOWN:
+            self._note_unknown(row.kind)
+
+    def _take_about(self, row: StoredRow, document: dict[str, Any]) -> None:
+        self.about = document
+
+    def _take_target(self, row: StoredRow, document: dict[str, Any]) -> None:
+        self._targets.append((row.id, value_of(Target, document)))
+
+    def _take_mark(self, row: StoredRow, document: dict[str, Any]) -> None:
+        self._marks.append((row.id, value_of(Mark, document)))
+
+    def _take_series(self, row: StoredRow, document: dict[str, Any]) -> None:
+        number = document["id"]
+        metric = Metric(document["metric"], document["unit"], document["counter"], document["title"])
+        self._definitions[number] = _Definition(document["track"], metric, document["source"])
+        self._defined_at.append((row.id, number))
+        if "continues" in document:
+            self._continued[number] = document["continues"]
+
+    def _take_frame(self, row: StoredRow, document: dict[str, Any]) -> None:
+        self._frames[document["id"]] = document["name"]
+
+    def _take_stack(self, row: StoredRow, document: dict[str, Any]) -> None:
+        frames = tuple(map(self._frames.__getitem__, document["frames"]))
+        self._stacks[document["id"]] = Stack(frames, 0.0, document["unit"], document["state"], document["track"])
+
+    def _note_unknown(self, kind: str) -> None:
+        self._unknown[kind] = self._unknown.get(kind, 0) + 1
+
+    # -- moments -----------------------------------------------------------------------------------------------
+
+    @property
+    def _lost(self) -> int:
+        return self._rows.lost + sum(self._undone.values())
+
+    def _blocks(self, s: int) -> Iterator[bytes]:
+        """The blocks of a stretch up to the first that is damaged."""
+        for row in self._stretch_rows[s]:
+            try:
+                block = self._rows.data(row)
+            except DamagedRowError:
+                return
+            if isinstance(block, bytes):
+                yield block
+
+    def _unpack(self, s: int) -> StoredStretch:
+        stretch = unpack_stretch(self._blocks(s), self._stacks)
+        if lost := len(self._stretch_rows[s]) - len(stretch.moments):
+            self._undone[s] = lost
+        return stretch
+
+    def _readable(self, s: int, m: int) -> tuple[int, int]:
+        """A moment, or the newest one before it that can be unpacked; -1 where there is none."""
+        m = min(m, len(self._stretch(s).moments) - 1)
+        while m < 0 < s:
+            s -= 1
+            m = len(self._stretch(s).moments) - 1
+        return s, m
+
+    def _state(self, s: int, m: int) -> _State:
+        """What held at a moment of a stretch."""
+        moments = self._stretch(s).moments
+        states = self._states.setdefault(s, [])
+        for i in range(len(states), m + 1):
+            states.append(self._next_state(states[-1] if states else _State(), s, i, moments[i]))
+        return states[m] if states else _State()
+
+    def _next_state(self, before: _State, s: int, m: int, moment: StoredMoment) -> _State:
+        told = moment.document
+        return _State(
+            start_ns=told["start_ns"],
+            tracks=_changed_tracks(before.tracks, told),
+            numbers=self._changed_numbers(before.numbers, s, m, told),
+            origin=self._origin(told["origin"]) if "origin" in told else before.origin,
+            missing=value_of(tuple[Missing, ...], told["missing"]) if "missing" in told else before.missing,
+            issues=value_of(tuple[Issue, ...], told["issues"]) if "issues" in told else before.issues,
+            sources=Sources(value_of(tuple[Source, ...], told["sources"])) if "sources" in told else before.sources,
+            stacks=moment.stacks[-1][0] if moment.stacks else before.stacks,
+        )
+
+    def _origin(self, document: Any) -> Origin:
+        """Where it is from, as a recording: on whose clock, and which machine's."""
+        host, utc_ns = self.about.get("host"), self.about.get("utc_ns")
+        return replace(
+            value_of(Origin, document),
+            kind=RECORDING,
+            host=host if isinstance(host, str) else "",
+            utc_ns=utc_ns if isinstance(utc_ns, int) else None,
+        )
+
+    def _changed_numbers(self, before: Mapping[Key, int], s: int, m: int, told: Mapping[str, Any]) -> Mapping[Key, int]:
+        """The series that there are, after some have ended and others were defined."""
+        row = self._stretch_rows[s][m]
+        if "series" in told:
+            numbers = expanded(told["series"])
+        else:
+            ended = frozenset(told.get("ended", ()))
+            since = bisect_right(self._defined_at, (self._stretch_rows[s][m - 1].id,))
+            until = bisect_right(self._defined_at, (row.id,))
+            if not ended and since == until:
+                return before
+            numbers = [number for number in before.values() if number not in ended]
+            numbers += [number for _, number in self._defined_at[since:until]]
+        return {self._definitions[number].key: number for number in numbers if number in self._definitions}
+
+    def _columns(self, first: int, last: int) -> dict[int, SampleColumn]:
+        """The samples of several stretches in one piece each, by the newest number of their series."""
+        if self._joined[0] != (first, last):
+            joined: dict[int, SampleColumn] = {}
+            for s in range(first, last + 1):
+                for number, column in self._stretch(s).columns.items():
+                    joined.setdefault(number, SampleColumn()).add(column.times, column.values)
+            for number, before in self._continued.items():
+                if number in joined and before in joined:
+                    whole = SampleColumn(joined[before].times[:], joined[before].values[:])
+                    whole.add(joined[number].times, joined[number].values)
+                    joined[number] = whole
+            self._joined = ((first, last), joined)
+        return self._joined[1]
+
+    def _series(self, state: _State, columns: Mapping[int, SampleColumn], end_ns: int) -> dict[Key, Series]:
+        """The window of each series: what is not older than it, and one sample before."""
+        series = {}
+        for key, number in state.numbers.items():
+            column = columns.get(number)
+            if column is None:
+                continue
+            track, metric, source = self._definitions[number]
+            start = max(0, bisect_left(column.times, state.start_ns) - 1)
+            stop = bisect_right(column.times, end_ns, start)
+            series[key] = Series(track, metric, source, column.times, column.values, start, stop)
+        return series
+
+
+_TAKERS = {
+    "about": RecordingReader._take_about,
+    "target": RecordingReader._take_target,
+    "mark": RecordingReader._take_mark,
+    "series": RecordingReader._take_series,
+    "frame": RecordingReader._take_frame,
+    "stack": RecordingReader._take_stack,
+}
+
+
+def _kept_stacks(stretches: Sequence[StoredStretch], m: int) -> Iterator[StackWindow]:
+    """Those kept for later up to a moment of the last stretch."""
+    for stretch in stretches:
+        moments = stretch.moments[: m + 1] if stretch is stretches[-1] else stretch.moments
+        yield from (window for moment in moments for window, is_kept in moment.stacks if is_kept)
+
+
+def _changed_tracks(before: Mapping[TrackId, Track], told: Mapping[str, Any]) -> Mapping[TrackId, Track]:
+    """Tracks without those that are gone, with what is new of the others."""
+    if "tracks" not in told and "gone" not in told:
+        return before
+    gone = frozenset(told.get("gone", ()))
+    tracks = {id: track for id, track in before.items() if id not in gone}
+    for id, document in told.get("tracks", {}).items():
+        if "kind" in document:
+            tracks[id] = value_of(Track, {"id": id, **document})
+        elif id in tracks:
+            facts = value_of(Track, {"id": id, "kind": TrackKind.HOST.value, "name": "", **document}).facts
+            tracks[id] = replace(tracks[id], facts={**tracks[id].facts, **facts})
+    return tracks

@@ -1,0 +1,162 @@
+"""The rows of a recording, from its pages: of a whole file, of one that is still written, and of what is left of one.
+
+SQLite refuses a file that is shorter than it says, and needs to write beside one that is in use. Here nothing leads
+from page to page but what is left of a row behind its own: all pages that hold rows tell so by their first byte.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from llmtop.recording.layout import APPLICATION_ID, INTEGER, LEAF, MAGIC, PAGE, kept_here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_COLUMNS = 4
+_PAGES_AT_ONCE = 512
+_LONGEST_ROW = 1 << 28
+"""Bytes: a damaged page may say anything."""
+
+
+class DamagedRowError(Exception):
+    """A row of which a part is missing, or makes no sense."""
+
+
+def is_recording(head: bytes) -> bool:
+    """Whether a file that begins like this is a recording."""
+    return head.startswith(MAGIC) and head[68:72] == APPLICATION_ID.to_bytes(4, "big")
+
+
+def format_of(head: bytes) -> int:
+    """The version of what its rows hold."""
+    return int.from_bytes(head[60:64], "big")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """A row without its data; `body_at` is where in the file it begins, and `length` its bytes wherever they stand."""
+
+    id: int
+    kind: str
+    t_ns: int
+    body_at: int
+    length: int
+
+
+class RowReader:
+    """The rows of a file as it is now: what is written later is not looked at.
+
+    Args:
+        path: A recording. It is kept open until nothing refers to this any more.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb", buffering=0)
+        weakref.finalize(self, self._file.close)
+        head = self._read(0, 100)
+        self.format = format_of(head)
+        self._page = int.from_bytes(head[16:18], "big") or PAGE
+        self.lost = 0
+        """Rows and pages that could not be read."""
+        rows = {row.id: row for at, page in self._leaves() for row in self._rows(page, at)}
+        self.rows: tuple[StoredRow, ...] = tuple(rows[id] for id in sorted(rows))
+
+    def data(self, row: StoredRow) -> str | bytes:
+        """What a row holds.
+
+        Raises:
+            DamagedRowError: Not all of it is there.
+        """
+        body = self._body(row.body_at, row.length)
+        codes, end = _header(body)
+        value = body[end - _size(codes[-1]) : end]
+        if len(value) != _size(codes[-1]):
+            raise DamagedRowError
+        try:
+            return value.decode() if codes[-1] % 2 else value
+        except UnicodeDecodeError as error:
+            raise DamagedRowError from error
+
+    def _read(self, at: int, size: int) -> bytes:
+        return os.pread(self._file.fileno(), size, at)
+
+    def _leaves(self) -> Iterator[tuple[int, bytes]]:
+        """Pages with rows, and where they begin; the first page has the schema."""
+        step, start = self._page * _PAGES_AT_ONCE, 0
+        while several := self._read(start, step):
+            firsts, at = several[:: self._page], -1
+            while (at := firsts.find(LEAF, at + 1)) >= 0:
+                yield start + at * self._page, several[at * self._page : (at + 1) * self._page]
+            start += step
+
+    def _rows(self, page: bytes, page_at: int) -> Iterator[StoredRow]:
+        count = int.from_bytes(page[3:5], "big")
+        for i in range(8, 8 + 2 * count, 2):
+            try:
+                yield self._row(page, int.from_bytes(page[i : i + 2], "big"), page_at)
+            except (DamagedRowError, IndexError, UnicodeDecodeError):
+                self.lost += 1
+
+    def _row(self, page: bytes, at: int, page_at: int) -> StoredRow:
+        length, at = _varint(page, at)
+        id, at = _varint(page, at)
+        if length > _LONGEST_ROW or at + kept_here(length, self._page) > len(page):
+            raise DamagedRowError
+        codes, end = _header(page[at:])
+        data_at = at + end - _size(codes[3])
+        t_at = data_at - _size(codes[2])
+        kind = page[t_at - _size(codes[1]) : t_at].decode()
+        return StoredRow(id, kind, int.from_bytes(page[t_at:data_at], "big", signed=True), page_at + at, length)
+
+    def _body(self, at: int, length: int) -> bytes:
+        """A whole row, put together of the pages that it stands on."""
+        kept = kept_here(length, self._page)
+        more = length - kept
+        first = self._read(at, kept + (4 if more else 0))
+        parts, link = [first[:kept]], first[kept:]
+        while more > 0:
+            page = (int.from_bytes(link, "big") - 1) * self._page
+            if page <= 0:
+                raise DamagedRowError
+            part = self._read(page, 4 + min(more, self._page - 4))
+            parts.append(part[4:])
+            more, link = more - (len(part) - 4 if len(part) > 4 else more), part[:4]
+        return b"".join(parts)
+
+
+def _header(body: bytes) -> tuple[list[int], int]:
+    """The types of the first four columns (2.1; newer versions may have more), and where their values end."""
+    start, at = _varint(body, 0)
+    codes: list[int] = []
+    while at < start and len(codes) < _COLUMNS:
+        code, at = _varint(body, at)
+        codes.append(code)
+    if len(codes) < _COLUMNS or codes[0] != 0 or codes[1] % 2 == 0 or codes[2] != INTEGER or codes[3] < 12:
+        raise DamagedRowError
+    return codes, start + sum(map(_size, codes))
+
+
+def _size(code: int) -> int:
+    """Bytes of a value by its type (2.1), of those that recordings have."""
+    return (code - 12) // 2 if code >= 12 else 8 if code == INTEGER else 0
+
+
+def _varint(content: bytes, at: int) -> tuple[int, int]:
+    """An integer of one to nine bytes (1.6) and where it ends.
+
+    Raises:
+        IndexError: It ends behind the content.
+    """
+    value, byte = 0, 128
+    while byte >= 128 and value < 1 << 56:
+        byte = content[at]
+        value, at = value << 7 | byte & 127, at + 1
+    return value, at

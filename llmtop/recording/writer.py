@@ -1,0 +1,328 @@
+"""Writes a recording: each trace that it is given as what has changed since the one before.
+
+It knows the model and nothing of who makes traces or looks at them. What rows hold is told in docs/recording.md.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from llmtop.model import NS_PER_S, Finding, Mark, Series, StackWindow, Target, Trace, Track, TrackId
+from llmtop.recording.blocks import BlockWriter, packed_row
+from llmtop.recording.documents import text_of
+from llmtop.recording.row_writer import RowWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from llmtop.model import Fact, Stack
+
+STRETCH_NS: Final = 60 * NS_PER_S
+"""How often all is written that is known, so that a reader may begin there."""
+_LONG_AGO: Final = -(2**62)
+_MOST_STACKS: Final = 2_000
+STACKS_NS: Final = 10 * NS_PER_S
+"""How often the stacks of the moment are written: as often as the live screen keeps them for later."""
+
+
+@dataclass(slots=True)
+class _Written:
+    """A series as it was when it was last written."""
+
+    number: int
+    series: Series
+    last_ns: int
+
+
+@dataclass(slots=True)
+class _NewSamples:
+    """New samples of series that were read together: at the same times."""
+
+    numbers: array[int] = field(default_factory=lambda: array("I"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    """All of the first series, then all of the second one, and so on."""
+
+    def add(self, number: int, values: array[float]) -> None:
+        self.numbers.append(number)
+        self.values += values
+
+    def rows(self) -> Iterator[array[float]]:
+        """The values of all series at one time, for each time."""
+        count = len(self.values) // len(self.numbers)
+        return (self.values[i::count] for i in range(count)) if count > 1 else iter([self.values])
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """What the blocks of one compression refer to."""
+
+    start_ns: int
+    blocks: BlockWriter = field(default_factory=BlockWriter)
+    groups: dict[bytes, int] = field(default_factory=dict)
+    """Numbers of series that were read together, and the number of that group."""
+    rows: dict[int, int] = field(default_factory=dict)
+    """The last values of each group."""
+
+    def columns(self, samples: Mapping[bytes, _NewSamples], document: dict[str, Any]) -> list[bytes]:
+        """Pack samples, and write down in the document what stands where."""
+        columns, told, new = [], [], []
+        for times, one in samples.items():
+            numbers = one.numbers.tobytes()
+            group = self.groups.get(numbers)
+            if group is None:
+                group = self.groups[numbers] = len(self.groups)
+                new.append(ranges(one.numbers))
+            told.append((group, len(times) // 8))
+            columns.append(times)
+            before = self.rows.get(group, 0)
+            for row in one.rows():
+                packed, before = packed_row(row, before)
+                columns.append(packed)
+            self.rows[group] = before
+        document |= {"groups": new, "samples": told} if told else {}
+        return columns
+
+
+class RecordingWriter:
+    """Writes traces to a new file, one moment after another.
+
+    Args:
+        about: What is told of the recording as a whole.
+
+    Raises:
+        FileExistsError: There is such a file.
+        OSError: It cannot be written; what is in it stays whole.
+    """
+
+    def __init__(self, path: Path, about: Mapping[str, Fact]) -> None:
+        self._rows = RowWriter(path)
+        self._series: dict[tuple[TrackId, str], _Written] = {}
+        self._numbers = 0
+        self._tracks: dict[TrackId, Track] = {}
+        self._names: dict[TrackId, str] = {}
+        self._told: dict[str, object] = {}
+        """What a trace has as a whole, by the name of its field, as it was last written."""
+        self._marks: tuple[Mark, ...] = ()
+        self._target: Target | None = None
+        self._verdict: object = None
+        self._frames: dict[str, int] = {}
+        self._stacks: dict[tuple[object, ...], int] = {}
+        self._stack_numbers = 0
+        self._kept_ns = -1
+        """When the newest of the stacks that are kept for later were."""
+        self._current = StackWindow(-1, ())
+        """The stacks of the moment, as they were last written."""
+        self._stretch: _Stretch | None = None
+        self._rows.append("about", 0, text_of(about))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._rows.size
+
+    def close(self) -> None:
+        """Leave the file as it is."""
+        self._rows.close()
+
+    def write(self, trace: Trace, target: Target | None = None, *, is_last: bool = False) -> None:
+        """Write a moment: a trace that follows the ones before it.
+
+        Args:
+            trace: As the recorder freezes it.
+            target: The server under observation.
+            is_last: No other one follows: what is written only now and then is written too.
+
+        Raises:
+            OSError: It cannot be written; the moments before stay whole.
+        """
+        t_ns = trace.end_ns
+        if target is not None and target != self._target:
+            self._target = target
+            self._rows.append("target", t_ns, text_of(target))
+        for mark in _new_marks(trace.marks, self._marks):
+            self._rows.append("mark", mark.t_ns, text_of(mark))
+        self._marks = trace.marks
+        is_first = self._begin_stretch(t_ns)
+        document, columns = self._changes(trace, is_first=is_first)
+        for window, is_kept in self._new_stacks(trace, is_first=is_first, is_last=is_last):
+            document.setdefault("stacks", []).append((window.end_ns, len(window.stacks), is_kept))
+            columns += self._stack_columns(window.stacks)
+        assert self._stretch is not None
+        self._rows.append("stretch" if is_first else "moment", t_ns, self._stretch.blocks.pack(document, columns))
+
+    def judge(self, t_ns: int, verdict: str, findings: Iterable[Finding]) -> None:
+        """Write what was found at a moment, unless it is what was found before."""
+        said = {"verdict": verdict, "findings": tuple(findings)}
+        if said != self._verdict:
+            self._verdict = said
+            self._rows.append("verdict", t_ns, text_of(said))
+
+    def _begin_stretch(self, t_ns: int) -> bool:
+        """Begin a new compression when it is time for that; whether it was."""
+        old = self._stretch
+        if old is not None and t_ns - old.start_ns < STRETCH_NS:
+            return False
+        self._stretch = _Stretch(t_ns)
+        self._told, self._tracks = {}, {}
+        return True
+
+    def _changes(self, trace: Trace, *, is_first: bool) -> tuple[dict[str, Any], list[bytes]]:
+        """The document and the columns of a moment, all but its stacks."""
+        assert self._stretch is not None
+        document: dict[str, Any] = {"start_ns": trace.start_ns}
+        if ended := self._end_series(trace):
+            document["ended"] = ended
+        columns = self._stretch.columns(self._new_samples(trace, is_first=is_first), document)
+        if is_first:
+            document["series"] = ranges(one.number for one in self._series.values())
+        document |= self._track_changes(trace.tracks)
+        whole = {"origin": trace.origin, "missing": trace.missing, "issues": (*trace.issues,)}
+        for name, value in (whole | {"sources": trace.sources.all}).items():
+            if self._told.get(name) != value:
+                document[name] = self._told[name] = value
+        return document, columns
+
+    # -- numbers -----------------------------------------------------------------------------------------------
+
+    def _end_series(self, trace: Trace) -> list[int]:
+        """Forget series that are no more, or whose track has ended and come back meanwhile; their numbers."""
+        known = self._series
+        over = known.keys() - trace.series.keys()
+        over |= {key for key, one in known.items() if key not in over and _is_anew(one, trace.series[key])}
+        return [known.pop(key).number for key in over]
+
+    def _new_samples(self, trace: Trace, *, is_first: bool) -> dict[bytes, _NewSamples]:
+        """What has come since the last moment, by its times.
+
+        Where a stretch begins it has once more the last sample of what nothing has come of: whoever begins to read
+        there would not know it.
+        """
+        found: dict[bytes, _NewSamples] = {}
+        for key, one in trace.series.items():
+            written = self._series.get(key)
+            if written is None or written.series.source != one.source:
+                written = self._series[key] = self._define(one, written)
+            elif written.series is one and not is_first:
+                continue
+            times, values = one.after(written.last_ns)
+            written.series = one
+            if times:
+                written.last_ns = times[-1]
+            elif is_first:
+                times, values = one.newest(1).times, one.newest(1).values
+            if times:
+                found.setdefault(times.tobytes(), _NewSamples()).add(written.number, values)
+        return found
+
+    def _define(self, one: Series, before: _Written | None) -> _Written:
+        """Number a series, once more where another source reads it by now."""
+        self._numbers += 1
+        metric = one.metric
+        told = {"id": self._numbers, "track": one.track, "metric": metric.name, "unit": metric.unit}
+        told |= {"counter": metric.counter, "title": metric.title, "source": one.source}
+        if before is not None:
+            told["continues"] = before.number
+        self._rows.append("series", one.last_t_ns or 0, text_of(told))
+        return _Written(self._numbers, one, _LONG_AGO if before is None else before.last_ns)
+
+    # -- tracks ------------------------------------------------------------------------------------------------
+
+    def _track_changes(self, tracks: Mapping[TrackId, Track]) -> dict[str, Any]:
+        """Which tracks are new, are no more, or say something else of themselves."""
+        known, self._tracks = self._tracks, dict(tracks)
+        gone = [id for id in known if id not in tracks]
+        if [id for id in known if id in tracks] != list(tracks)[: len(known) - len(gone)]:
+            gone, known = list(known), {}  # one has ended and come back meanwhile: it stands behind the others
+        changed = {id: _track_change(known.get(id), track) for id, track in tracks.items() if known.get(id) != track}
+        for id in changed:
+            self._tell_track(tracks[id])
+        return ({"gone": gone} if gone else {}) | ({"tracks": changed} if changed else {})
+
+    def _tell_track(self, track: Track) -> None:
+        """A row for those who ask by SQL."""
+        if self._names.get(track.id) != track.name:
+            self._names[track.id] = track.name
+            self._rows.append("track", 0, text_of(track))
+
+    # -- stacks ------------------------------------------------------------------------------------------------
+
+    def _new_stacks(self, trace: Trace, *, is_first: bool, is_last: bool) -> Iterator[tuple[StackWindow, bool]]:
+        """Those that are kept for later, and now and then those of the moment; whether they are kept."""
+        for window in trace.past_stacks:
+            if window.end_ns > self._kept_ns:
+                self._kept_ns = window.end_ns
+                yield window, True
+        now, before = StackWindow(trace.stacks_end_ns, trace.stacks), self._current
+        is_new = now.stacks is not before.stacks and bool(now.stacks or before.stacks)
+        is_due = is_last or now.end_ns - before.end_ns >= STACKS_NS or not now.stacks
+        if (is_first and now.stacks) or (is_new and is_due):
+            self._current = now
+            yield now, False
+
+    def _stack_columns(self, stacks: Sequence[Stack]) -> list[bytes]:
+        numbers = array("I", map(self._stack_number, stacks))
+        return [numbers.tobytes(), packed_row(array("d", (one.weight for one in stacks)), 0)[0]]
+
+    def _stack_number(self, stack: Stack) -> int:
+        """The number of a stack without its weight; a new one is written down."""
+        key = (stack.frames, stack.unit, stack.state, stack.track)
+        number = self._stacks.get(key)
+        if number is None:
+            if len(self._stacks) >= _MOST_STACKS:  # a server that runs for days calls from ever new places
+                self._stacks.clear()
+            self._stack_numbers += 1
+            number = self._stacks[key] = self._stack_numbers
+            told = {"id": number, "track": stack.track, "state": stack.state, "unit": stack.unit}
+            told["frames"] = [self._frame_number(frame) for frame in stack.frames]
+            self._rows.append("stack", 0, text_of(told))
+        return number
+
+    def _frame_number(self, frame: str) -> int:
+        number = self._frames.get(frame)
+        if number is None:
+            number = self._frames[frame] = len(self._frames) + 1
+            self._rows.append("frame", 0, text_of({"id": number, "name": frame}))
+        return number
+
+
+def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Numbers as (first, how many) of those that follow each other.
+
+    >>> ranges([1, 2, 3, 7, 5, 6])
+    [(1, 3), (7, 1), (5, 2)]
+    """
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and number == sum(found[-1]):
+            found[-1] = (found[-1][0], found[-1][1] + 1)
+        else:
+            found.append((number, 1))
+    return found
+
+
+def _new_marks(marks: Sequence[Mark], before: Sequence[Mark]) -> list[Mark]:
+    """Those that were not there before; two of one moment may say the same."""
+    known = set(map(id, before))
+    return [mark for mark in marks if id(mark) not in known]
+
+
+def _is_anew(written: _Written, one: Series) -> bool:
+    """Whether a series has begun once more: nothing is left of what was written of it."""
+    first_ns = one.first_t_ns
+    return written.series is not one and first_ns is not None and first_ns > written.last_ns > _LONG_AGO
+
+
+def _track_change(old: Track | None, new: Track) -> dict[str, Any]:
+    """A track, or only what of its facts is another by now."""
+    if (
+        old is None
+        or (old.kind, old.name, old.parent) != (new.kind, new.name, new.parent)
+        or old.facts.keys() - new.facts.keys()
+    ):
+        return {"kind": new.kind, "name": new.name, "parent": new.parent, "facts": new.facts}
+    return {
+        "facts": {name: fact for name, fact in new.facts.items() if name not in old.facts or old.facts[name] != fact}
+    }

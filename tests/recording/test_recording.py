@@ -1,0 +1,329 @@
+"""What is read back of a recording is what was shown, at each moment."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmtop import ids
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.series.readings import as_of
+from llmtop.cli.snapshot_json import snapshot_document
+from llmtop.errors import FileError
+from llmtop.model import (
+    LIVE,
+    NS_PER_S,
+    RECORDING,
+    Fact,
+    Finding,
+    Issue,
+    Mark,
+    MarkKind,
+    Metric,
+    Missing,
+    Origin,
+    ProcessEnd,
+    Reading,
+    Restart,
+    Severity,
+    Stack,
+    Target,
+    Trace,
+    Track,
+    TrackKind,
+    Unknown,
+    What,
+    XidReport,
+)
+from llmtop.parsers.registry import load
+from llmtop.recording.layout import FORMAT
+from llmtop.recording.reader import RecordingReader
+from llmtop.recording.row_reader import RowReader
+from llmtop.recording.row_writer import RowWriter
+from llmtop.recording.writer import STRETCH_NS, RecordingWriter
+from llmtop.session import Recorder
+from tests.analysis.verdict_scenes import SITUATIONS
+from tests.live_traces import AMPERE, NO_GPU, NOTHING, SOURCES, START_NS, TARGET, Scene, live_trace, poll, probed
+
+ABOUT: dict[str, Fact] = {"host": "gpu-7", "utc_ns": 5}
+LIVE_SCENES = {
+    "one": Scene(),
+    "eight": Scene(gpus=8),
+    "still": Scene(is_moving=False),
+    "idle": Scene(is_idle=True),
+    "ampere": AMPERE,
+    "no-gpu": NO_GPU,
+    "nothing": NOTHING,
+    "hostile": Scene(hostile="[bold]\x1b[2J<b>"),
+}
+
+
+def write(path: Path, traces: Iterable[Trace], target: Target | None = None) -> RecordingReader:
+    writer = RecordingWriter(path, ABOUT)
+    for trace in traces:
+        writer.write(trace, target)
+    writer.close()
+    return RecordingReader(path)
+
+
+def held(trace: Trace) -> dict[str, Any]:
+    """All that a trace holds; of its origin what is not of the file."""
+    return {
+        "times": (trace.start_ns, trace.end_ns, trace.stacks_end_ns),
+        "origin": trace.origin.facts,
+        "tracks": list(trace.tracks.items()),
+        "series": [
+            (key, one.track, one.metric, one.metric.unit, one.metric.title, one.source, list(one))
+            for key, one in trace.series.items()
+        ],
+        "marks": trace.marks,
+        "issues": tuple(trace.issues),
+        "missing": trace.missing,
+        "sources": trace.sources.all,
+        "stacks": tuple(trace.stacks),
+        "past": [(window.end_ns, tuple(window.stacks)) for window in trace.past_stacks],
+    }
+
+
+def shown(trace: Trace, target: Target | None = TARGET) -> dict[str, Any]:
+    """All that a script is told, findings included."""
+    return snapshot_document(trace, target, 10.0)
+
+
+def recorded(scene: Scene, ticks: int) -> list[Trace]:
+    """What the recorder held at each tick."""
+    recorder = Recorder(LIVE)
+    recorder.tell_sources(SOURCES.all)
+    traces = []
+    for tick in range(ticks):
+        recorder.append("synthetic", poll(scene, tick, START_NS + tick * NS_PER_S))
+        traces.append(recorder.freeze())
+    return traces
+
+
+@pytest.mark.parametrize("scene", LIVE_SCENES.values(), ids=LIVE_SCENES.keys())
+def test_each_moment_of_a_scene_is_read_back(scene: Scene, tmp_path: Path) -> None:
+    """From the 40th second on, with what was kept before; over a minute, after which all is written once more."""
+    traces = recorded(scene, 130)[40:]
+    recording = write(tmp_path / "file", traces, TARGET)
+    assert recording.times == [trace.end_ns for trace in traces]
+    assert recording.issues == ()
+    for trace in traces:
+        again = recording.trace(trace.end_ns)
+        assert held(again) == held(trace)
+        assert (again.origin.kind, again.origin.host, again.origin.utc_ns) == (RECORDING, "gpu-7", 5)
+    for trace in traces[::30]:
+        assert shown(recording.trace(trace.end_ns)) == shown(trace)
+        assert recording.target(trace.end_ns) == TARGET
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_each_situation_is_judged_as_it_was(name: str, tmp_path: Path) -> None:
+    trace = SITUATIONS[name][0].trace()
+    moments = [*(as_of(trace, trace.start_ns + s * NS_PER_S) for s in (20, 50, 80)), trace]
+    recording = write(tmp_path / "file", moments)
+    for moment in moments:
+        again = recording.trace(moment.end_ns)
+        assert diagnose(again) == diagnose(moment)
+        assert shown(again, None) == shown(moment, None)
+
+
+def test_the_parser_gives_the_newest_moment(tmp_path: Path) -> None:
+    trace = probed(live_trace())
+    write(tmp_path / "file", [trace], TARGET)
+    opened = load(tmp_path / "file")
+    assert held(opened) == held(trace)
+    assert opened.origin == Origin(RECORDING, str(tmp_path / "file"), utc_ns=5, host="gpu-7")
+
+
+# -- what comes and goes ---------------------------------------------------------------------------------------
+
+
+LOAD, HEAT = Metric("test.load", "%", title="load"), Metric("test.heat", "°C", counter=True)
+TRACKS = tuple(ids.thread(7, tid) for tid in (1, 2, 3))
+Event = tuple[str, int]
+EVENTS = st.tuples(
+    st.sampled_from(["read", "read both", "nothing", "gone", "fact", "late", "stacks", "mark", "missing", "skip"]),
+    st.integers(0, 2),
+)
+
+
+def happen(recorder: Recorder, event: Event, t_ns: int) -> None:
+    """One poll of a made-up collector."""
+    what, which = event
+    track = TRACKS[which]
+    made = Track(track, TrackKind.THREAD, f"thread {which}", facts={"cpu": t_ns % 7, "gpu": Unknown("none", "buy one")})
+    metrics = {"read": [LOAD], "read both": [LOAD, HEAT], "late": [HEAT]}.get(what, [])
+    value = None if t_ns % 5 == 0 else t_ns / 7
+    trace = Trace(
+        LIVE,
+        t_ns,
+        t_ns,
+        tracks={track: made} if metrics or what == "fact" else {},
+        readings=tuple(Reading(track, one, t_ns, value, "a" if t_ns % 11 else "b") for one in metrics),
+        marks=(Mark(t_ns, MarkKind.EXEC, track, "happened"),) * 2 if what == "mark" else (),
+        missing=(Missing(What("thread"), Unknown(f"not {which}")),) if what == "missing" else (),
+        issues=(Issue(Severity.INFO, "odd", "odd"),) if what == "nothing" else (),
+        stacks=(Stack(("a", f"b{which}"), float(t_ns % 13), "ns", "futex", track),) if what == "stacks" else (),
+        gone=(track,) if what == "gone" else (),
+    )
+    recorder.append("late" if what == "late" else "test", trace)
+
+
+@given(st.lists(EVENTS, min_size=1, max_size=80), st.integers(1, 4))
+def test_whatever_comes_and_goes_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, events: list[Event], each: int
+) -> None:
+    """Written after each so many polls that are seconds apart; those that are skipped are half a minute."""
+    recorder, traces, t_ns = Recorder(LIVE, window_s=100), [], 1000 * NS_PER_S
+    for i, event in enumerate(events):
+        t_ns += 31 * NS_PER_S if event[0] == "skip" else NS_PER_S
+        happen(recorder, event, t_ns)
+        if i % each == 0:
+            traces.append(recorder.freeze())
+    recording = write(tmp_path_factory.mktemp("recording") / "file", traces)
+    for trace in traces:
+        told, was = held(recording.trace(trace.end_ns)), held(trace)
+        for part in ("times", "tracks", "marks", "issues", "missing", "origin"):
+            assert told[part] == was[part], part
+        assert [one[:-1] for one in told["series"]] == [one[:-1] for one in was["series"]]
+        for (*_, samples), (*_, before) in zip(told["series"], was["series"], strict=True):
+            assert repr(samples) == repr(before[-len(samples) :])
+            assert len(before) - len(samples) <= len([t for t, _ in before if t < trace.start_ns])
+
+
+def stacked(t_s: int, *weights: float) -> Trace:
+    """The stacks of a moment: of several, the frames but the last are the same."""
+    stacks = tuple(Stack(("run", "step", f"wait {i}"), weight, "ns", "futex") for i, weight in enumerate(weights))
+    return Trace(LIVE, t_s * NS_PER_S, t_s * NS_PER_S, stacks=stacks)
+
+
+def test_stacks_are_written_now_and_then_with_each_frame_once(tmp_path: Path) -> None:
+    recorder, traces = Recorder(LIVE), []
+    for second in range(100, 175):
+        recorder.append("perf", stacked(second, second * 1.5, 2.0))
+        traces.append(recorder.freeze())
+    recording = write(tmp_path / "file", traces)
+    for trace in traces:
+        again = recording.trace(trace.end_ns)
+        assert again.past_stacks[-1].stacks == trace.past_stacks[-1].stacks
+        assert trace.stacks_end_ns - again.stacks_end_ns < 10 * NS_PER_S
+    again = recording.trace(traces[60].end_ns)  # where all is written once more
+    assert (again.stacks_end_ns, again.stacks) == (traces[60].stacks_end_ns, traces[60].stacks)
+    kinds = [row.kind for row in RowReader(tmp_path / "file").rows]
+    assert (kinds.count("frame"), kinds.count("stack")) == (4, 2)
+
+
+def test_stacks_of_a_collector_that_has_fallen_silent_are_over(tmp_path: Path) -> None:
+    recorder = Recorder(LIVE)
+    recorder.append("perf", stacked(100, 5.0))
+    with_stacks = recorder.freeze()
+    recorder.append("proc", Trace(LIVE, 200 * NS_PER_S, 200 * NS_PER_S))
+    recording = write(tmp_path / "file", [with_stacks, recorder.freeze()])
+    assert recording.trace(100 * NS_PER_S).stacks == with_stacks.stacks
+    assert recording.trace(200 * NS_PER_S).stacks == ()
+
+
+def test_marks_keep_what_they_are_about(tmp_path: Path) -> None:
+    about = (ProcessEnd(7, "killed by SIGKILL", False), ProcessEnd(8, Unknown("nobody saw it"), True), Restart(9))
+    marks = [
+        Mark(START_NS + i, MarkKind.PROCESS, "process:7", "ended", Severity.ERROR, "EngineCore", one)
+        for i, one in enumerate((*about, XidReport(79, "fell off the bus", "reset it"), None))
+    ]
+    trace = Trace(LIVE, START_NS, START_NS + 9, marks=tuple(marks))
+    assert write(tmp_path / "file", [trace]).trace(trace.end_ns).marks == tuple(marks)
+
+
+def test_findings_are_written_as_they_stood(tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path / "file", ABOUT)
+    found = Finding("kv-bound", Severity.WARNING, "server", "KV is full", ("99 %",), "raise it")
+    for t_ns in (1, 2, 3):
+        writer.judge(t_ns, found.message, [found] if t_ns < 3 else [])
+    writer.close()
+    rows = [row for row in RowReader(tmp_path / "file").rows if row.kind == "verdict"]
+    assert [row.t_ns for row in rows] == [1, 3]
+    with sqlite3.connect(tmp_path / "file") as database:
+        assert database.execute("SELECT t_ns, rule, message FROM finding").fetchall() == [(1, "kv-bound", "KV is full")]
+
+
+def test_anybody_may_ask_by_sql(tmp_path: Path) -> None:
+    write(tmp_path / "file", [live_trace()], TARGET)
+    with sqlite3.connect(tmp_path / "file") as database:
+        views = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'view'")]
+        counts = {name: database.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in views}
+        (unit,) = database.execute("SELECT unit FROM series WHERE track = 'gpu:0' AND metric = 'gpu.dram'").fetchone()
+    assert unit == "%"
+    assert counts.keys() == {"track", "series", "mark", "frame", "stack", "finding"}
+    assert counts["track"] == len(live_trace().tracks)
+
+
+# -- what is damaged, or of another version --------------------------------------------------------------------
+
+
+def test_of_a_cut_copy_each_moment_that_is_left_is_as_it_was(tmp_path: Path) -> None:
+    path, traces = tmp_path / "file", recorded(Scene(), 150)
+    write(path, traces)
+    whole = path.read_bytes()
+    for tenth in range(5, 10):  # what there is of all series takes the first pages
+        path.write_bytes(whole[: len(whole) * tenth // 10])
+        recording = RecordingReader(path)
+        assert len(recording.times) > 150 * (tenth - 4) // 6 - 15
+        for t_ns in recording.times[:-3:10]:
+            assert held(recording.trace(t_ns)) | {"issues": ()} == held(traces[(t_ns - START_NS) // NS_PER_S])
+
+
+def test_damage_is_said_and_ends_with_its_stretch(tmp_path: Path) -> None:
+    path, traces = tmp_path / "file", recorded(Scene(), 150)
+    write(path, traces)
+    rows = RowReader(path).rows
+    content = bytearray(path.read_bytes())
+    moment = [row for row in rows if row.kind == "moment"][20]
+    content[moment.body_at + 40] ^= 255
+    path.write_bytes(content)
+    recording = RecordingReader(path)
+    before, after = traces[15], traces[70]
+    assert held(recording.trace(before.end_ns))["tracks"] == held(before)["tracks"]
+    lost = recording.trace(traces[40].end_ns)
+    assert lost.end_ns == traces[20].end_ns, "the newest moment before that can be read"
+    samples = next(iter(recording.trace(after.end_ns).series.values()))
+    assert [t - START_NS for t, _ in samples] == [s * NS_PER_S for s in (*range(21), *range(60, 71))]
+    assert [issue.code for issue in recording.trace(after.end_ns).issues] == ["recording-damaged"]
+
+
+def test_what_a_newer_version_has_added_is_skipped_and_said(tmp_path: Path) -> None:
+    """More kinds of rows, more fields, words that this version does not have."""
+    path, trace = tmp_path / "file", live_trace(ticks=5)
+    write(path, [trace])
+    old = RowReader(path)
+    writer = RowWriter(tmp_path / "newer")
+    for row in old.rows:
+        data = old.data(row)
+        writer.append(row.kind, row.t_ns, data.replace("{", '{"more":{"of":1},', 1) if isinstance(data, str) else data)
+        writer.append("hologram", row.t_ns, b"\0\1")
+    writer.append("mark", 1, '{"t_ns":1,"kind":"wonder","track":"","said":"x"}')
+    writer.close()
+    content = bytearray((tmp_path / "newer").read_bytes())
+    content[60:64] = (FORMAT + 1).to_bytes(4, "big")
+    (tmp_path / "newer").write_bytes(content)
+    again = RecordingReader(tmp_path / "newer").trace(trace.end_ns)
+    assert held(again) | {"issues": ()} == held(trace)
+    (issue,) = again.issues
+    assert issue.message == "a newer llmtop has written what this one does not know: hologram and mark"
+
+
+def test_a_recording_without_a_moment_is_refused(tmp_path: Path) -> None:
+    RecordingWriter(tmp_path / "file", ABOUT).close()
+    with pytest.raises(FileError, match="is a recording without a moment"):
+        load(tmp_path / "file")
+
+
+def test_all_is_written_once_more_each_minute(tmp_path: Path) -> None:
+    write(tmp_path / "file", recorded(Scene(), 150))
+    times = [row.t_ns - START_NS for row in RowReader(tmp_path / "file").rows if row.kind == "stretch"]
+    assert times == [0, STRETCH_NS, 2 * STRETCH_NS]
