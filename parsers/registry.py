@@ -28,6 +28,8 @@ MODULES = (
     "ncu_session_csv",
     "cuda_core_dump",
     "nsys",
+    "perf_script",
+    "speedscope",
     "folded_stacks",
     "kineto",
 )

@@ -32,6 +32,19 @@ def _encoding(head: bytes) -> str:
     return marked or ("utf-16-le" if is_wide else "utf-8")
 
 
+def beginning(path: Path) -> bytes:
+    """The first bytes of a file, for its mark.
+
+    Raises:
+        FileError: It cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(_BEGINNING)
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}") from error
+
+
 class TextLines:
     """The lines of a file without their ends, once.
 

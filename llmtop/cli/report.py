@@ -1,4 +1,4 @@
-"""Print what a report says, without a screen: text, Markdown, HTML, JSON or CSV."""
+"""Print what a report says, without a screen: text, Markdown, HTML, JSON or CSV, or its stacks for other tools."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 FORMATS = ("text", "json", "md", "csv", "html")
+STACK_FORMATS = ("folded", "speedscope")
 BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory", "series", "line", "instruction")
 """The values of `By`, `Listed` and `CodeBy` of the analysis, which is not loaded for them, and what goes over time."""
 _OF_CODE = frozenset({"line", "instruction"})
@@ -34,7 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "of one run",
     )
     parser.add_argument("--together", action="store_true", help=TOGETHER)
-    parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
+    parser.add_argument(
+        "--format",
+        choices=(*FORMATS, *STACK_FORMATS),
+        default="text",
+        help="default: text; folded and speedscope are its stacks alone, for tools that draw these",
+    )
     parser.add_argument(
         "--range",
         "--nvtx",
@@ -83,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     """Read the report and print it.
 
     Raises:
-        FileError: The report cannot be read or has no such NVTX range, kernel or table, or the output cannot be
+        FileError: The report cannot be read or has no such NVTX range, kernel, table or stacks, or the output cannot be
             written.
         UsageError: The output is the input, or a folder of sources is none.
     """
@@ -170,7 +176,7 @@ def report(
     each_range: bool = False,
     by: PartTable[Any] | None = None,
 ) -> Iterator[str]:
-    """The report in one of `FORMATS`, in parts.
+    """The report in one of `FORMATS` or `STACK_FORMATS`, in parts.
 
     Args:
         trace: What it is of.
@@ -180,6 +186,22 @@ def report(
         by: A table that is added; as CSV that table alone. A file of series alone has theirs unasked.
     """
     by = by or _unasked(trace)
+    match kind:
+        case "text":
+            from llmtop.cli.report_text import report_text
+            from llmtop.cli.text_layout import terminal_style
+
+            return report_text(trace, terminal_style(each_range=each_range, by=by, to_terminal=to_terminal))
+        case "folded" | "speedscope":
+            from llmtop.cli.report_stacks import report_stacks
+
+            return report_stacks(trace, kind)
+        case _:
+            return _document(trace, kind, each_range=each_range, by=by)
+
+
+def _document(trace: Trace, kind: str, *, each_range: bool, by: PartTable[Any] | None) -> Iterator[str]:
+    """The report as JSON, CSV, Markdown or HTML."""
     match kind:
         case "json":
             from llmtop.cli.report_json import report_json
@@ -193,15 +215,10 @@ def report(
             from llmtop.cli.report_md import report_md
 
             return report_md(trace, each_range=each_range, by=by)
-        case "html":
+        case _:
             from llmtop.cli.report_html import report_html
 
             return report_html(trace, each_range=each_range, by=by)
-        case _:
-            from llmtop.cli.report_text import report_text
-            from llmtop.cli.text_layout import terminal_style
-
-            return report_text(trace, terminal_style(each_range=each_range, by=by, to_terminal=to_terminal))
 
 
 def _unasked(trace: Trace) -> PartTable[Any] | None:
