@@ -1,10 +1,13 @@
-"""Work on columns of numbers: by NumPy where they are long, in plain Python where importing it would take longer."""
+"""Work on columns of numbers: by NumPy where they are long, in plain Python where importing it would take longer.
+
+Columns are of eight bytes a value, or of fewer (`narrow`); what is worked out of them is of eight, unless it says so.
+"""
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, islice
 from operator import le, sub
 from statistics import median, stdev
@@ -19,6 +22,8 @@ LONG = 20_000
 """Rows from which on NumPy saves more than its import takes, 0.1 s."""
 _SOME = 50
 """Of a long column, places from which on NumPy is faster at them."""
+_WIDTHS = "bhiq"
+"""Types of integers of one, two, four and eight bytes, by the names that arrays and NumPy share."""
 _NARROW = 1 << 20
 """Values nearer to each other than this are numbered by a table, not by sorting them."""
 
@@ -51,13 +56,37 @@ def _numbers(text: bytes) -> array[int]:
     return array("q", np.fromstring(text, np.int64, sep=",").tobytes())
 
 
+def narrow(column: array[int]) -> array[int]:
+    """The same values in as few bytes each as they need: what a million launches have in common takes little room.
+
+    >>> narrow(array("q", range(LONG))).typecode, narrow(array("q", [1])).typecode
+    ('h', 'q')
+    """
+    if len(column) < LONG:
+        return column
+    import numpy as np
+
+    values = np.asarray(column)
+    lowest, highest = int(values.min()), int(values.max())
+    kind = next(kind for kind in _WIDTHS if np.iinfo(kind).min <= lowest and highest <= np.iinfo(kind).max)
+    return column if kind == column.typecode else array(kind, values.astype(kind).tobytes())
+
+
+def chained(columns: Iterable[array[int]]) -> array[int]:
+    """All values, one column after the other."""
+    whole = array("q")
+    for column in columns:
+        whole.extend(column if column.typecode == "q" else array("q", column))
+    return whole
+
+
 def is_rising(column: array[int]) -> bool:
     """Whether no value is less than the one before."""
     if len(column) < LONG:
         return all(map(le, column, islice(column, 1, None)))
     import numpy as np
 
-    values = np.frombuffer(column, np.int64)
+    values = np.asarray(column, np.int64)
     return bool((values[:-1] <= values[1:]).all())
 
 
@@ -67,21 +96,21 @@ def are_at_most(column: array[int], other: array[int]) -> bool:
         return all(map(le, column, other))
     import numpy as np
 
-    return bool((np.frombuffer(column, np.int64) <= np.frombuffer(other, np.int64)).all())
+    return bool((np.asarray(column, np.int64) <= np.asarray(other, np.int64)).all())
 
 
 def in_order(columns: Sequence[array[int]]) -> list[array[int]]:
-    """All columns in the order of the first; rows with the same value there stay as they are."""
+    """All columns, as wide as they are, in the order of the first; rows with the same value there stay as they are."""
     first = columns[0]
     if is_rising(first):
         return list(columns)
     if len(first) < LONG:
         order = sorted(range(len(first)), key=first.__getitem__)
-        return [array("q", map(column.__getitem__, order)) for column in columns]
+        return [array(column.typecode, map(column.__getitem__, order)) for column in columns]
     import numpy as np
 
-    places = np.argsort(np.frombuffer(first, np.int64), kind="stable")
-    return [array("q", np.frombuffer(column, np.int64)[places].tobytes()) for column in columns]
+    places = np.argsort(np.asarray(first, np.int64), kind="stable")
+    return [array(column.typecode, np.asarray(column)[places].tobytes()) for column in columns]
 
 
 def reaches(column: array[int]) -> array[int]:
@@ -90,7 +119,7 @@ def reaches(column: array[int]) -> array[int]:
         return array("q", accumulate(column, max))
     import numpy as np
 
-    return array("q", np.maximum.accumulate(np.frombuffer(column, np.int64)).tobytes())
+    return array("q", np.maximum.accumulate(np.asarray(column, np.int64)).tobytes())
 
 
 def lengths(starts: array[int], ends: array[int]) -> array[float]:
@@ -99,7 +128,7 @@ def lengths(starts: array[int], ends: array[int]) -> array[float]:
         return array("d", map(sub, ends, starts))
     import numpy as np
 
-    between = np.frombuffer(ends, np.int64) - np.frombuffer(starts, np.int64)
+    between = np.asarray(ends, np.int64) - np.asarray(starts, np.int64)
     return array("d", between.astype(np.float64).tobytes())
 
 
@@ -112,7 +141,7 @@ def first_rows(column: array[int]) -> dict[int, int]:
         return found
     import numpy as np
 
-    values = np.frombuffer(column, np.int64)
+    values = np.asarray(column, np.int64)
     lowest = values.min()
     if int(values.max()) - int(lowest) < _NARROW:
         by_value = np.full(int(values.max() - lowest) + 1, -1)
@@ -129,17 +158,17 @@ def first_rows(column: array[int]) -> dict[int, int]:
 
 
 def replaced(column: array[int], by_key: Mapping[int, int]) -> array[int]:
-    """What each value stands for; often all stand for the same."""
+    """What each value stands for, narrow; often all stand for the same."""
     meanings = set(by_key.values())
     if len(meanings) == 1:
-        return array("q", meanings) * len(column)
+        return narrow(array("q", meanings) * len(column))
     if len(column) < LONG:
         return array("q", map(by_key.__getitem__, column))
     import numpy as np
 
     keys = np.array(sorted(by_key))
     sorted_meanings = np.array([by_key[key] for key in keys.tolist()])
-    return array("q", sorted_meanings[np.searchsorted(keys, np.frombuffer(column, np.int64))].tobytes())
+    return narrow(array("q", sorted_meanings[np.searchsorted(keys, np.asarray(column, np.int64))].tobytes()))
 
 
 def rows_by_key(keys: array[int], wanted: array[int]) -> array[int]:
@@ -153,7 +182,7 @@ def rows_by_key(keys: array[int], wanted: array[int]) -> array[int]:
         return array("q", (row_by_key.get(key, -1) for key in wanted))
     import numpy as np
 
-    values, sought = np.frombuffer(keys, np.int64), np.frombuffer(wanted, np.int64)
+    values, sought = np.asarray(keys, np.int64), np.asarray(wanted, np.int64)
     order = np.argsort(values, kind="stable")
     at = np.searchsorted(values, sought, "right", sorter=order) - 1
     found = (at >= 0) & (sought >= 0) & (values[order[at]] == sought)
@@ -161,12 +190,12 @@ def rows_by_key(keys: array[int], wanted: array[int]) -> array[int]:
 
 
 def picked(column: array[int], rows: array[int]) -> array[int]:
-    """The values at these rows, in their order."""
+    """The values at these rows, in their order, as wide as they are."""
     if len(rows) < LONG:
-        return array("q", map(column.__getitem__, rows))
+        return array(column.typecode, map(column.__getitem__, rows))
     import numpy as np
 
-    return array("q", np.frombuffer(column, np.int64)[np.frombuffer(rows, np.int64)].tobytes())
+    return array(column.typecode, np.asarray(column)[np.asarray(rows)].tobytes())
 
 
 def places_of(column: array[int], value: int) -> Sequence[int]:
@@ -175,7 +204,7 @@ def places_of(column: array[int], value: int) -> Sequence[int]:
         return [row for row, one in enumerate(column) if one == value]
     import numpy as np
 
-    rows: list[int] = np.flatnonzero(np.frombuffer(column, np.int64) == value).tolist()
+    rows: list[int] = np.flatnonzero(np.asarray(column) == value).tolist()
     return rows
 
 
@@ -185,7 +214,7 @@ def differences(column: array[int], other: array[int]) -> array[int]:
         return array("q", map(sub, column, other))
     import numpy as np
 
-    return array("q", (np.frombuffer(column, np.int64) - np.frombuffer(other, np.int64)).tobytes())
+    return array("q", (np.asarray(column, np.int64) - np.asarray(other, np.int64)).tobytes())
 
 
 def limited(column: array[int], least: int, most: int) -> array[int]:
@@ -194,7 +223,7 @@ def limited(column: array[int], least: int, most: int) -> array[int]:
         return array("q", (least if value < least else min(value, most) for value in column))
     import numpy as np
 
-    return array("q", np.clip(np.frombuffer(column, np.int64), least, most).tobytes())
+    return array("q", np.clip(np.asarray(column, np.int64), least, most).tobytes())
 
 
 def spread(column: array[int]) -> tuple[float, float | None]:
@@ -208,7 +237,7 @@ def spread(column: array[int]) -> tuple[float, float | None]:
         return float(median(column)), stdev(column) if several else None
     import numpy as np
 
-    values = np.frombuffer(column, np.int64)
+    values = np.asarray(column, np.int64)
     return float(np.median(values)), float(np.std(values, ddof=1))
 
 
@@ -218,7 +247,7 @@ def sums_before(column: array[int]) -> array[int]:
         return array("q", accumulate(column, initial=0))
     import numpy as np
 
-    return array("q", np.append(0, np.cumsum(np.frombuffer(column, np.int64))).tobytes())
+    return array("q", np.append(0, np.cumsum(np.asarray(column, np.int64))).tobytes())
 
 
 def steps_above(column: array[int], other: array[int]) -> array[int]:
@@ -229,7 +258,7 @@ def steps_above(column: array[int], other: array[int]) -> array[int]:
         )
     import numpy as np
 
-    is_above = np.frombuffer(column, np.int64)[1:] > np.frombuffer(other, np.int64)[:-1]
+    is_above = np.asarray(column, np.int64)[1:] > np.asarray(other, np.int64)[:-1]
     return array("q", (np.flatnonzero(is_above) + 1).tobytes())
 
 
@@ -240,7 +269,7 @@ def largest_by_block(column: array[int] | array[float], size: int) -> array[int]
         return array(kind, (max(column[row : row + size]) for row in range(0, len(column), size)))
     import numpy as np
 
-    values = np.frombuffer(column, np.int64 if kind == "q" else np.float64)
+    values = np.asarray(column)
     return array(kind, np.maximum.reduceat(values, np.arange(0, len(values), size)).tobytes())
 
 
@@ -253,9 +282,9 @@ def alike(columns: Sequence[array[int]]) -> list[array[int]]:
         return list(rows.values())
     import numpy as np
 
-    codes, count = _codes(np.frombuffer(columns[0], np.int64))
+    codes, count = _codes(np.asarray(columns[0], np.int64))
     for column in columns[1:]:
-        own, distinct = _codes(np.frombuffer(column, np.int64))
+        own, distinct = _codes(np.asarray(column, np.int64))
         if distinct > 1:
             codes, count = _codes(codes * distinct + own)
     order = np.argsort(codes.astype(np.uint16) if count <= 1 << 16 else codes, kind="stable")
@@ -283,7 +312,7 @@ def chosen(column: array[float], places: Sequence[int]) -> list[float]:
         return sorted(value for i in places if not math.isnan(value := column[i]))
     import numpy as np
 
-    values = np.sort(np.frombuffer(column, np.float64)[np.frombuffer(places, np.int64)])
+    values = np.sort(np.frombuffer(column, np.float64)[np.asarray(places, np.int64)])
     known: list[float] = values[: len(values) - int(np.isnan(values).sum())].tolist()
     return known
 
@@ -317,7 +346,7 @@ def on_clock(column: array[int], by: int, drift: float, since: int) -> array[int
         return array("q", (value + by + round(drift * (value - since)) for value in column))
     import numpy as np
 
-    values = np.frombuffer(column, np.int64)
+    values = np.asarray(column, np.int64)
     return array("q", (values + by + np.rint(drift * (values - since)).astype(np.int64)).tobytes())
 
 
@@ -327,4 +356,4 @@ def shifted(column: array[int], by: int) -> array[int]:
         return array("q", (value + by for value in column))
     import numpy as np
 
-    return array("q", (np.frombuffer(column, np.int64) + by).tobytes())
+    return array("q", (np.asarray(column, np.int64) + by).tobytes())

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from llmtop import whats
-from llmtop.columns import first_rows, lengths, replaced
+from llmtop.columns import first_rows, lengths, narrow, replaced
 from llmtop.errors import FileError
 from llmtop.facts import OriginFact
 from llmtop.lazy import LazyDictionary, LazyMapping, LazySequence
@@ -213,12 +213,15 @@ def _kernels(export: Export, devices: Devices, issues: list[Issue]) -> tuple[Ker
         return _NO_KERNELS, None
     name = "demangledName" if "demangledName" in export.columns(_KERNELS) else "shortName"
     sizes = [f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"]
-    others = (*sizes, _REGISTERS, "shortName")
-    rows = read_rows(
-        export, _KERNELS, lambda of: [of.integer(name), of.stream, of.join, *map(of.integer, others), _shared(of)]
-    )
+    others = (*sizes, _REGISTERS)
+
+    def keys(of: Columns) -> Sequence[Any]:
+        return of.integer(name), of.stream, of.join, *map(of.integer, others), _shared(of), of.integer("shortName")
+
+    rows = read_rows(export, _KERNELS, keys)
     count_damaged(issues, SpanKind.KERNEL, rows)
-    gx, gy, gz, bx, by, bz, registers, function, shared = rows.columns[5:]
+    *kept, function = rows.columns[5:]
+    gx, gy, gz, bx, by, bz, registers, shared = map(narrow, kept)
     function_by_name = {key: function[row] for key, row in first_rows(rows.columns[2]).items()}
     texts = export.strings({*function_by_name, *function_by_name.values()})
     spans = span_table(

@@ -95,3 +95,31 @@ def test_rows_that_are_alike_are_found_in_order(rows: list[tuple[int, ...]]) -> 
 def test_a_total_is_of_what_is_known(values: list[float]) -> None:
     for _ in both_ways():
         assert columns.total(array("d", values)) == math.fsum(value for value in values if value == value)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [([0, 127], "b"), ([-129], "h"), ([1 << 15], "i"), ([-(1 << 31), (1 << 31) - 1], "i"), ([1 << 31], "q")],
+)
+def test_a_column_gets_as_few_bytes_as_its_values_need(
+    values: list[int], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "LONG", 1)
+    narrow = columns.narrow(array("q", values))
+    assert (narrow.typecode, narrow.tolist()) == (kind, values)
+    assert columns.narrow(narrow) is narrow
+
+
+@given(st.lists(st.tuples(st.integers(-128, 127), INTEGERS), min_size=1, max_size=30))
+def test_narrow_columns_are_worked_on_as_wide_ones_are(rows: list[tuple[int, int]]) -> None:
+    wide, times = (array("q", column) for column in zip(*rows, strict=True))
+    narrow = array("b", wide)
+    for _ in both_ways():
+        assert columns.picked(narrow, array("q", [len(rows) - 1, 0])) == array("b", [wide[-1], wide[0]])
+        assert columns.in_order([times, narrow])[1] == array("b", columns.in_order([times, wide])[1])
+        assert columns.chained([narrow, times, narrow]) == wide + times + wide
+        assert list(columns.first_rows(narrow).items()) == list(columns.first_rows(wide).items())
+        assert columns.alike([narrow, times]) == columns.alike([wide, times])
+        assert columns.shifted(narrow, 1 << 40) == columns.shifted(wide, 1 << 40)
+        assert columns.sums_before(narrow) == columns.sums_before(wide)
+        assert columns.largest_by_block(narrow, 2) == array("b", columns.largest_by_block(wide, 2))

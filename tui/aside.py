@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from textual.message import Message
 
+from llmtop.freed import give_back_freed
 from llmtop.model import Unknown
 from llmtop.tui.turns import take_short_turns
 
@@ -42,6 +43,7 @@ def analyse_on_thread(widget: Widget, of: _T, work: Callable[[_T], Any]) -> None
             result = work(of)
         except Exception as error:  # the border of the thread: the pane shows it
             result = error
+        give_back_freed()
         if widget.is_running:
             widget.post_message(Analysed(of, result))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmtop.errors import ApartError, FileError
+from llmtop.freed import give_back_freed
 from llmtop.model import Trace
 from llmtop.parsers.progress import CURRENT, ReadingProgress
 from llmtop.parsers.registry import load
@@ -124,6 +125,8 @@ def _result(path: Path, read: Callable[[Path], Trace]) -> Trace | Exception:
         return read(path)
     except Exception as error:  # the border of the thread: the tab shows it
         return error
+    finally:
+        give_back_freed()
 
 
 def _give(future: Future[Trace], result: Trace | Exception) -> None:

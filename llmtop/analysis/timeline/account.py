@@ -195,8 +195,9 @@ def idle_pieces(trace: Trace) -> Mapping[TrackId, IdlePieces]:
     return {gpu: _pieces(own, host, start, end) for gpu, own in work.items()}
 
 
+@lru_cache(maxsize=1)
 def host_of(trace: Trace) -> Host:
-    """The CPU side of a timeline, as the account looks at it."""
+    """The CPU side of a timeline, as the account looks at it; kept for the newest trace, as the work is."""
     return Host(trace, _outside(trace))
 
 

@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar, overload
 from llmtop import ids
 from llmtop.analysis.timeline.clock_words import clock_text
 from llmtop.analysis.timeline.work import gpus_at_work
-from llmtop.columns import in_order, lengths, on_clock, picked, replaced, shifted
+from llmtop.columns import chained, in_order, lengths, narrow, on_clock, picked, replaced, shifted
 from llmtop.lazy import LazyDictionary, LazyMapping, LazySequence, renumbered
 from llmtop.model import (
     ClockBasis,
@@ -193,11 +193,11 @@ def _stacked(tables: Sequence[tuple[_Part, SpanTable]], joins: _Joins) -> tuple[
     names, name_ids = _numbered([(table.names, table.name_id) for _, table in tables])
     tracks, track_ids = _numbered([(tuple(map(part.track, table.tracks)), table.track_id) for part, table in tables])
     columns = [
-        _chained(starts for starts, _ in moments),
-        _chained(ends for _, ends in moments),
+        chained(starts for starts, _ in moments),
+        chained(ends for _, ends in moments),
         name_ids,
         track_ids,
-        _chained(joins(part, table.correlation) for part, table in tables),
+        chained(joins(part, table.correlation) for part, table in tables),
         array("q", b"".join(table.amount.tobytes() for _, table in tables)),  # as they are, whatever they mean
     ]
     *ordered, amounts, rows = in_order([*columns, array("q", range(len(columns[0])))])
@@ -223,14 +223,7 @@ def _numbered(parts: Sequence[tuple[Sequence[_T], array[int]]]) -> tuple[tuple[_
     for texts, column in parts:
         own = {i: numbers.setdefault(text, len(numbers)) for i, text in enumerate(texts)}
         columns.append(replaced(column, own) if len(column) else column)
-    return tuple(numbers), _chained(columns)
-
-
-def _chained(columns: Iterable[array[int]]) -> array[int]:
-    whole = array("q")
-    for column in columns:
-        whole.extend(column)
-    return whole
+    return tuple(numbers), narrow(chained(columns))
 
 
 class _Spans:
@@ -295,7 +288,7 @@ def _kernels(parts: Sequence[_Part], tables: Sequence[KernelTable], spans: SpanT
     )
 
     def taken(columns: Iterable[array[int]]) -> array[int]:
-        return picked(_chained(columns), rows)
+        return picked(narrow(chained(columns)), rows)
 
     def sizes(of: Callable[[KernelTable], tuple[array[int], ...]]) -> tuple[array[int], array[int], array[int]]:
         x, y, z = (taken(of(table)[axis] for table in tables) for axis in range(3))

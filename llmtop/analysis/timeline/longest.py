@@ -43,9 +43,7 @@ class _PiecesByGap:
         import numpy as np
 
         self._labels = pieces.labels
-        self._starts, self._ends, self._numbers = (
-            np.asarray(column, np.int64) for column in (pieces.starts, pieces.ends, pieces.numbers)
-        )
+        self._starts, self._ends, self._numbers = map(np.asarray, (pieces.starts, pieces.ends, pieces.numbers))
         # The pieces of a gap follow each other without anything between; between two gaps there is work.
         self._first = np.flatnonzero(np.append(True, self._starts[1:] != self._ends[:-1])[: len(self._starts)])
 

@@ -179,9 +179,7 @@ def _open_at(spans: SpanTable, track: int, t_ns: int) -> list[int]:
         return [row for row, (start, end, own) in enumerate(rows) if start <= t_ns < end and own == track]
     import numpy as np
 
-    starts, ends, tracks = (
-        np.frombuffer(column, np.int64) for column in (spans.start_ns, spans.end_ns, spans.track_id)
-    )
+    starts, ends, tracks = map(np.asarray, (spans.start_ns, spans.end_ns, spans.track_id))
     begun = int(np.searchsorted(starts, t_ns, side="right"))
     found: list[int] = np.flatnonzero((ends[:begun] > t_ns) & (tracks[:begun] == track)).tolist()
     return found

@@ -290,4 +290,4 @@ def _rows_of(spans: SpanTable, names: frozenset[int]) -> array[int]:
 
     is_wanted = np.zeros(len(spans.names), bool)
     is_wanted[list(names)] = True
-    return array("q", np.flatnonzero(is_wanted[np.frombuffer(spans.name_id, np.int64)]).tobytes())
+    return array("q", np.flatnonzero(is_wanted[np.asarray(spans.name_id)]).tobytes())

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.analysis.timeline.host import LAUNCH_GAP_NS, Label
-from llmtop.columns import in_order, is_rising
+from llmtop.columns import in_order, is_rising, narrow
 
 _FEW = 64
 """Pieces that are put in their places one by one."""
@@ -109,11 +109,11 @@ class PieceRecorder:
         if len(self._others) > _FEW or not is_rising(starts):
             for piece in self._others:
                 self._put(len(starts), piece)
-            starts, ends, wide = in_order([starts, ends, array("q", numbers)])
-            return IdlePieces(tuple(self._numbers), starts, ends, array("i", wide))
+            starts, ends, numbers = in_order([starts, ends, numbers])
+            return IdlePieces(tuple(self._numbers), starts, ends, narrow(numbers))
         for piece in sorted(self._others):
             self._put(bisect_right(starts, piece[0]), piece)
-        return IdlePieces(tuple(self._numbers), *self._columns)
+        return IdlePieces(tuple(self._numbers), starts, ends, narrow(numbers))
 
     def _put(self, at: int, piece: tuple[int, int, int]) -> None:
         for column, value in zip(self._columns, piece, strict=True):

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, chain, compress, count, islice
 from operator import gt, sub
 from typing import TYPE_CHECKING
@@ -64,8 +65,12 @@ def busy_over_time(work: GpuWork, start: int, end: int, steps: int) -> tuple[flo
     return tuple(1 - (idle[i + 1] - idle[i]) / (edges[i + 1] - edges[i]) for i in range(steps))
 
 
+@lru_cache(maxsize=1)
 def work_by_gpu(trace: Trace) -> dict[TrackId, GpuWork]:
-    """The work of every GPU that had any, by the id of its track, in the order of these."""
+    """The work of every GPU that had any, by the id of its track, in the order of these.
+
+    Kept for the newest trace: the account, its pieces and the timeline's gaps go by the same columns.
+    """
     parts: dict[TrackId, list[list[array[int]]]] = defaultdict(list)
     for kind in GPU_WORK:
         if (spans := trace.spans.get(kind)) is not None:
