@@ -27,6 +27,7 @@ MODULES = (
     "ncu_csv",
     "ncu_session_csv",
     "cuda_core_dump",
+    "compute_sanitizer",
     "nsys",
     "perf_script",
     "speedscope",

@@ -102,6 +102,34 @@ class GpuFault:
 
 
 @dataclass(frozen=True, slots=True)
+class SanitizerError:
+    """What compute-sanitizer reports once: an access, a race, a barrier, a call or an allocation that is wrong.
+
+    Attributes:
+        what: In its words, without the places: "Invalid __global__ write of size 4 bytes".
+        function: Of the device, where the error is, at `offset` bytes; empty for what the host did.
+        place: File and line of the source; Unknown where the program was compiled without them.
+        thread: Its index, of `block`; None where the error is of none.
+        notes: What else it says: addresses, the allocation next to it, the other side of a race.
+        device_frames: The functions that led to it, the innermost first.
+        host_frames: The same on the host, where the kernel was launched, the memory got, or the call made.
+        hazards: How many pairs of accesses a race stands for; 0 for all else.
+    """
+
+    what: str
+    severity: Severity = Severity.ERROR
+    function: str = ""
+    offset: int | None = None
+    place: str | Unknown = Unknown("its place in the source is not known")
+    thread: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    notes: tuple[str, ...] = ()
+    device_frames: tuple[str, ...] = ()
+    host_frames: tuple[str, ...] = ()
+    hazards: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """A moment on the time axis: an XID, a GPU that is lost, a process that came or went.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from llmtop.model.findings import Issue
 from llmtop.model.kernels import KernelTable
-from llmtop.model.marks import GpuFault, Mark
+from llmtop.model.marks import GpuFault, Mark, SanitizerError
 from llmtop.model.origins import Origin, RankPart
 from llmtop.model.series import Metric, Reading, Series
 from llmtop.model.sources import NO_SOURCES, Sources
@@ -54,6 +54,8 @@ class Trace:
     """Who reads what (live only)."""
     faults: tuple[GpuFault, ...] = ()
     """Of a core dump of a GPU: what its kernels failed with."""
+    sanitizer: tuple[SanitizerError, ...] = ()
+    """What compute-sanitizer reported."""
     parts: tuple[RankPart, ...] = ()
     """The files that it was made of, where they are several, the one whose clock it has first."""
     _of_kind: dict[TrackKind, tuple[Track, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)

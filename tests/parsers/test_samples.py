@@ -35,7 +35,7 @@ def amounts(trace: Trace) -> dict[Content, int]:
         Content.TIMELINE: sum(map(len, trace.spans.values())),
         Content.STACKS: len(trace.stacks),
         Content.SERIES: sum(map(len, trace.series.values())),
-        Content.FAULTS: len(trace.faults),
+        Content.FAULTS: len(trace.faults) + len(trace.sanitizer),
         Content.GPU: len(trace.origin.gpu),
         Content.TOOL_VERSION: len(trace.origin.tool_version),
     }

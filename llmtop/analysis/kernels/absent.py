@@ -15,4 +15,5 @@ def no_kernels(trace: Trace) -> Unknown | None:
 
 def not_of_kernels(trace: Trace) -> Unknown | None:
     """Why views of kernels do not apply: the file has none, and something else to look at."""
-    return no_kernels(trace) if trace.spans or trace.stacks or trace.series or trace.faults else None
+    has_others = trace.spans or trace.stacks or trace.series or trace.faults or trace.sanitizer
+    return no_kernels(trace) if has_others else None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 RULES: tuple[Rule, ...] = (
     *named(
         "gpu_fault",
+        "sanitizer_errors",
         "failed_launches",
         "host_code",
         "host_waits",
