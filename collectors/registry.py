@@ -21,6 +21,7 @@ OF_A_TARGET = (
     "proc",
     "consumers",
     "tracing.collector",
+    "perf_counters",
     "pyspy",
     "prometheus",
     "connections",

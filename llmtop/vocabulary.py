@@ -199,6 +199,17 @@ THREAD_ON_CPU = Metric("thread.on_cpu", "ns", counter=True, title="on-CPU")
 THREAD_RUN_QUEUE = Metric("thread.run_queue", "ns", counter=True, title="run-queue wait")
 THREAD_VOLUNTARY = Metric("thread.voluntary_switches", "switches", counter=True, title="voluntary switches")
 THREAD_INVOLUNTARY = Metric("thread.involuntary_switches", "switches", counter=True, title="involuntary switches")
+THREAD_MINOR_FAULTS = Metric("thread.minor_faults", "faults", counter=True, title="minor page faults")
+THREAD_MAJOR_FAULTS = Metric("thread.major_faults", "faults", counter=True, title="major page faults")
+"""As of processes."""
+THREAD_MIGRATIONS = Metric("thread.migrations", "migrations", counter=True, title="migrations")
+"""How often it went on on another CPU than before."""
+# What the processor counts of a thread, where the machine shows its counters (PMU).
+THREAD_CYCLES = Metric("thread.cycles", "cycles", counter=True, title="CPU cycles")
+THREAD_INSTRUCTIONS = Metric("thread.instructions", "instructions", counter=True, title="instructions")
+THREAD_CACHE_REFERENCES = Metric("thread.cache_references", "accesses", counter=True, title="last-level cache accesses")
+THREAD_CACHE_MISSES = Metric("thread.cache_misses", "misses", counter=True, title="last-level cache misses")
+THREAD_DTLB_MISSES = Metric("thread.dtlb_misses", "misses", counter=True, title="data TLB misses")
 THREAD_STATE_SAMPLES = Metric("thread.state_samples", "samples", counter=True, title="state samples")
 """How often the thread was looked at; `labelled(THREAD_STATE_SAMPLES, "futex_wait")` counts one cause."""
 

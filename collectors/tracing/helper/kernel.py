@@ -10,7 +10,7 @@ import errno
 import os
 import platform
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +34,8 @@ _MONOTONIC = 1
 """CLOCK_MONOTONIC of include/uapi/linux/time.h."""
 _DISABLED, _FREQUENCY = 1 << 0, 1 << 10
 _CLOSE_ON_EXEC = 8
+_TOGETHER, _WHOLE_GROUP = 1 | 2 | 8, 1
+"""PERF_FORMAT_TOTAL_TIME_ENABLED, _RUNNING and _GROUP; PERF_IOC_FLAG_GROUP."""
 _ATTRIBUTES = struct.Struct("=IIQQQQQIIQQQQIiQIHH")
 """struct perf_event_attr of include/uapi/linux/perf_event.h, version 5."""
 _UPROBES = Path("/sys/bus/event_source/devices/uprobe")
@@ -399,16 +401,65 @@ def _perf_event(
     flags: int = 0,
     extra: tuple[int, int] = (0, 0),
     sampled: int = 0,
+    layout: int = 0,
+    leader: int = -1,
 ) -> int:
-    """One that is disabled."""
+    """One that is disabled; `layout` is of what is read of it, `leader` another one of its group."""
     wakes_after = 1 if sampled else 0
-    what = (kind, _ATTRIBUTES.size, config, period, sampled, 0, flags | _DISABLED, wakes_after, 0, *extra)
+    what = (kind, _ATTRIBUTES.size, config, period, sampled, layout, flags | _DISABLED, wakes_after, 0, *extra)
     attributes = ctypes.create_string_buffer(_ATTRIBUTES.pack(*what, 0, 0, 0, _MONOTONIC, 0, 0, 0, 0))
     number = _PERF_EVENT_OPEN[platform.machine()]
-    event = int(libc.syscall(number, attributes, pid, cpu, -1, _CLOSE_ON_EXEC))
+    event = int(libc.syscall(number, attributes, pid, cpu, leader, _CLOSE_ON_EXEC))
     if event < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return event
+
+
+def scaled_up(values: Sequence[int], enabled_ns: int, running_ns: int) -> tuple[int, ...] | None:
+    """Counts of a part of the time as counts of all of it: a processor has few counters, and groups take turns at them.
+
+    >>> scaled_up([10, 3], 100, 50), scaled_up([10], 100, 100), scaled_up([0], 100, 0), scaled_up([0], 0, 0)
+    ((20, 6), (10,), None, (0,))
+    """
+    if not running_ns:
+        return None if enabled_ns else tuple(values)
+    return tuple(value * enabled_ns // running_ns for value in values)
+
+
+class CounterGroup:
+    """Events of one thread that are counted and read together, from now on; none of them interrupts anything.
+
+    Args:
+        events: The type and the number of each (enum perf_type_id and what follows it).
+        tid: The thread.
+
+    Raises:
+        OSError: The kernel refuses one of them (perf_event_open(2)), or has no such event; then none is held.
+    """
+
+    def __init__(self, events: Sequence[tuple[int, int]], tid: int) -> None:
+        self._descriptors: list[int] = []
+        try:
+            for kind, number in events:
+                leader = self._descriptors[0] if self._descriptors else -1
+                event = _perf_event(kind, number, pid=tid, cpu=-1, period=0, layout=_TOGETHER, leader=leader)
+                self._descriptors.append(event)
+            _control(self._descriptors[0], _ENABLE, _WHOLE_GROUP)
+        except OSError:
+            self.close()
+            raise
+        self._layout = struct.Struct(f"={3 + len(events)}Q")
+
+    def read(self) -> tuple[int, ...] | None:
+        """What was counted of each; None while the processor has not counted them yet."""
+        _, enabled, running, *values = self._layout.unpack(os.read(self._descriptors[0], self._layout.size))
+        return scaled_up(values, enabled, running)
+
+    def close(self) -> None:
+        """Let go of them: with the last of their descriptors they are gone."""
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors = []
 
 
 def _with_program(event: int, program: int) -> int:

@@ -107,6 +107,9 @@ _EXPLAINED: dict[str, tuple[Rule, ...]] = {
 OTHERS = named(
     "speculation_poor",
     "prefix_misses",
+    "allocation_churn",
+    "thread_migrations",
+    "cache_misses",
 )
 """Those that explain no other rule and are explained by none."""
 

@@ -10,12 +10,13 @@ from llmtop import vocabulary as v
 from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import counter_rate, latest, rate_history, told_why_absent, told_why_unseen
+from llmtop.analysis.threads.events import events
 from llmtop.analysis.threads.probes import LEAST_OBSERVED
 from llmtop.analysis.threads.shares import WINDOW_NS, Shares, ThreadRow, causes_text, thread_label, threads_view
 from llmtop.analysis.threads.stall_times import RUN_QUEUE, timed_stacks
 from llmtop.facts import ThreadFact
 from llmtop.model import NS_PER_S, Fact, Metric, Trace, TrackId, TrackKind, Unknown
-from llmtop.units import percent, quantity
+from llmtop.units import number, percent, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,6 +59,7 @@ def thread_details(trace: Trace, threads: Sequence[tuple[int, int]]) -> ThreadDe
     parts = [
         ("Thread", tuple(_identity(trace, row))),
         (f"The last {view.window_s:.0f} s", tuple(_time(trace, row))),
+        ("Counted by the kernel and the processor", tuple(_counted(trace, row))),
         ("Woken by", tuple(_wakers(trace, row))),
         ("Where its time went", tuple(_stacks(trace, row))),
         ("System calls of its process", tuple(_calls(trace, ids.process(row.pid), v.SYSCALL_COUNT))),
@@ -100,6 +102,19 @@ def _time(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
     yield Detail("blocked", f"{percent(100 * shares.blocked_total)}: {causes_text(shares) or 'never'} ({how})")
     for label, metric in (("voluntary", v.THREAD_VOLUNTARY), ("involuntary", v.THREAD_INVOLUNTARY)):
         yield Detail(f"{label} switches", _rate(counter_rate(trace, row.track, metric, WINDOW_NS)))
+
+
+def _counted(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
+    """Why it is slower while it runs: memory that is touched first, another CPU, caches that hold something else."""
+    for metric in (v.THREAD_MINOR_FAULTS, v.THREAD_MAJOR_FAULTS, v.THREAD_MIGRATIONS):
+        yield Detail(metric.title, _rate(counter_rate(trace, row.track, metric, WINDOW_NS)))
+    found = events(trace, row.track, WINDOW_NS)
+    if isinstance(found, Unknown):
+        yield Detail("processor", found)
+        return
+    yield Detail("instructions a cycle", number(found.per_cycle))
+    yield Detail("last-level cache", f"{percent(100 * found.cache_miss_share)} of its accesses miss")
+    yield Detail("data TLB", f"{number(found.dtlb_misses_per_1000)} misses of 1,000 instructions")
 
 
 def _wakers(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
