@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json", "md", "csv", "html")
 STACK_FORMATS = ("folded", "speedscope")
-BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory", "series", "line", "instruction")
-"""The values of `By`, `Listed` and `CodeBy` of the analysis, which is not loaded for them, and what goes over time."""
-_OF_CODE = frozenset({"line", "instruction"})
+OF_KERNELS = ("line", "instruction", "occupancy")
+"""What is told of chosen kernels, if one likes: the values of `CodeBy`, and pages of kernels."""
+BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory", "series", *OF_KERNELS)
+"""The values of `By` and `Listed` of the analysis, which is not loaded for them, what goes over time, and those."""
 SOURCE_DIR = "a folder with source files that a report names and does not hold; may be given several times"
 TOGETHER = "several files are ranks of one run, even if nothing in them says so"
 
@@ -51,10 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by",
         choices=BY,
-        help="add a table of a timeline's time, calls, copies or memory, of numbers over time, or of where in their "
-        "code kernels wait; as csv that table alone",
+        help="add a table of a timeline's time, calls, copies or memory, of numbers over time, of where in their code "
+        "kernels wait, or of their occupancy; as csv that table alone",
     )
-    parser.add_argument("--kernel", metavar="NAME", help="with --by line|instruction: kernels with this in their name")
+    parser.add_argument(
+        "--kernel", metavar="NAME", help=f"with --by {'|'.join(OF_KERNELS)}: kernels with this in their name"
+    )
     add_source_dir(parser)
     parser.add_argument(
         "--each-range", action="store_true", help="NVTX ranges one by one, not those as one that differ by numbers only"
@@ -98,8 +101,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.output is not None and any(is_same_file(args.output, path) for path in args.paths):
         raise UsageError(f"{args.output} is the report itself: give another name to -o")
-    if args.kernel is not None and args.by not in _OF_CODE:
-        raise UsageError("--kernel goes with --by line or --by instruction")
+    if args.kernel is not None and args.by not in OF_KERNELS:
+        raise UsageError(f"--kernel goes with --by {'|'.join(OF_KERNELS)}")
     check_source_dirs(args.source_dir)
     with telling_progress(sys.stderr):
         trace = with_sources(read_report(args.paths, is_together=args.together), args.source_dir)

@@ -13,6 +13,7 @@ from llmtop.analysis.pages.cut import only_begun_in, only_time
 from llmtop.analysis.timeline.listed import Listed
 from llmtop.cli.report_listed import listed_by
 from llmtop.cli.report_memory import memory_over_time
+from llmtop.cli.report_occupancy import occupancy_by
 from llmtop.cli.report_series import series_over_time
 from llmtop.cli.report_source import code_by
 from llmtop.cli.report_time import time_by
@@ -65,6 +66,7 @@ _KINDS: Mapping[str, _Kind] = {
     "memory": _Kind(memory_over_time, _meanwhile, _MEANWHILE),
     "series": _Kind(series_over_time, _meanwhile, _MEANWHILE),
     **dict.fromkeys(CodeBy, _Kind(code_by, only_range)),
+    "occupancy": _Kind(occupancy_by, only_range),
 }
 
 

@@ -33,6 +33,7 @@ MODULES = (
     "steps",
     "timeline",
     "memory",
+    "occupancy",
     "diff",
 )
 """The modules beside this one whose `VIEW` shows a part of a file; the first that a file has is what it opens on. A new
@@ -51,6 +52,10 @@ def _is_of_a_fault(trace: Trace, _: Context) -> bool:
     return bool(trace.faults)
 
 
+def _is_of_kernels(trace: Trace, _: Context) -> bool:
+    return not trace.spans
+
+
 def _is_compared(_: Trace, context: Context) -> bool:
     return context.baseline is not None
 
@@ -59,6 +64,7 @@ _NEEDS: Final[Mapping[str, Callable[[Trace, Context], bool]]] = {
     "gpu_faults": _is_of_a_fault,
     **dict.fromkeys(("spans", "steps", "timeline", "memory"), _is_of_time),
     **dict.fromkeys(("stacks", "threads", "syscalls", "series", "gpu"), _is_of_a_system),
+    "occupancy": _is_of_kernels,
     "diff": _is_compared,
 }
 """What a file must have at least for the module of a view to be loaded: a report of kernels is on the screen sooner

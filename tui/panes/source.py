@@ -10,18 +10,12 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from llmtop.analysis.kernels.code_sides import CodePlace, CodeSide, CodeSides
-from llmtop.analysis.kernels.source import (
-    KernelSource,
-    kernel_source,
-    place_of_launch,
-    sampled_launches,
-    why_no_code,
-)
-from llmtop.analysis.kernels.table import kernels_of
+from llmtop.analysis.kernels.source import KernelSource, kernel_source, sampled_launches, why_no_code
 from llmtop.model import Trace, Unknown
 from llmtop.text import clean
 from llmtop.tui.aside import analyse_on_thread
 from llmtop.tui.panes.lines import SearchedPane
+from llmtop.tui.panes.one_kernel import KernelChoice, OneKernelPane
 from llmtop.tui.render.lines import explain
 from llmtop.tui.render.source import CodeScreen, draw_code
 
@@ -36,23 +30,13 @@ _REMEDY = "Session has the command that does"
 
 
 @dataclass(frozen=True, slots=True)
-class SourceView:
-    """One of the kernels.
+class SourceView(KernelChoice):
+    """One of the kernels, with its code, or why there is none."""
 
-    Attributes:
-        launches: Of each kernel the launch that stands for it, the kernel with the most time first.
-        at: Which of them it is.
-        name: What it is called.
-        source: Its code, or why there is none.
-    """
-
-    launches: tuple[int, ...]
-    at: int
-    name: str
     source: KernelSource | Unknown
 
 
-class SourcePane(SearchedPane[SourceView]):
+class SourcePane(OneKernelPane[SourceView], SearchedPane[SourceView]):
     """The code of one kernel; the cursor is in one of its lists, and the others show the rows that belong to it."""
 
     number = 8
@@ -66,8 +50,6 @@ class SourcePane(SearchedPane[SourceView]):
         ),
         Binding("N", "next_hot(-1)", "last hot", show=False, tooltip="The row that waits more, or the match before"),
         Binding("f", "reason", "reason", tooltip="Only the waiting for one reason, then the next one, then all"),
-        Binding("full_stop", "kernel(1)", "kernel", key_display=", .", tooltip="The kernel with the next most time"),
-        Binding("comma", "kernel(-1)", "kernel", show=False, tooltip="The kernel with more time"),
         Binding("o", "file", "file", tooltip="Another file of the kernel's source"),
     ]
 
@@ -75,8 +57,6 @@ class SourcePane(SearchedPane[SourceView]):
         super().__init__(id=id)
         self.side = CodeSide.SOURCE
         self.reason = ""
-        self._wanted: int | None = None
-        """A launch of the kernel that was asked for; None for the first that was sampled."""
         self._sides: CodeSides | None = None
 
     @classmethod
@@ -87,11 +67,11 @@ class SourcePane(SearchedPane[SourceView]):
         launches = sampled_launches(trace)
         if not launches:
             return self.why_not(trace) or Unknown("the report has no kernels")
-        at = _first_sampled(trace, launches) if self._wanted is None else place_of_launch(trace, self._wanted)
-        source = kernel_source(trace, launches[at])
+        choice = self.chosen(trace, _first_sampled(trace, launches) if self._wanted is None else 0)
+        source = kernel_source(trace, choice.launch)
         if not isinstance(source, Unknown):
             _prepare(source)
-        return SourceView(launches, at, kernels_of(trace).short_name(launches[at]), source)
+        return SourceView(choice.launches, choice.at, choice.name, source)
 
     def on_analysed(self, message: Analysed) -> None:
         message.prevent_default()  # Textual would call the base's too
@@ -121,7 +101,7 @@ class SourcePane(SearchedPane[SourceView]):
         self.redraw()
 
     def subtitle(self, view: SourceView) -> Content:
-        parts = [f"{view.name} ({view.at + 1} of {len(view.launches)})"]
+        parts = [view.said]
         if not isinstance(view.source, Unknown) and view.source.few:
             parts.append(view.source.few)
         if self.reason:
@@ -212,19 +192,9 @@ class SourcePane(SearchedPane[SourceView]):
         self.reason = reasons[(reasons.index(self.reason) + 1) % len(reasons)]
         self.action_hottest()
 
-    def action_kernel(self, step: int) -> None:
-        """Show another kernel."""
-        if isinstance(self._view, SourceView):
-            launches = self._view.launches
-            self.show_kernel(launches[(self._view.at + step) % len(launches)])
-
-    def show_kernel(self, launch: int) -> None:
-        """The cursor stays where it is the kernel that is shown; before there is a trace, `view` heeds it."""
-        self._wanted, trace, view = launch, self._trace, self._view
-        if trace is None or (isinstance(view, SourceView) and place_of_launch(trace, launch) == view.at):
-            return
+    def leave_kernel(self) -> None:
+        """Its code goes with it."""
         self._sides = None
-        analyse_on_thread(self, trace, self.view)
 
     def action_file(self) -> None:
         """Show the next file of the source, at the row of it that waits most."""

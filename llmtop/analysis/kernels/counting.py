@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.commands import profiling
+from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
+from llmtop.model import Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,6 +49,22 @@ def of_heaviest(trace: Trace) -> tuple[str, str]:
     if not total:
         return "", MEETS_OTHERS
     return profiling.of_function(trace, table.functions[max(total, key=total.__getitem__)]), ""
+
+
+def not_counted(trace: Trace) -> Unknown | None:
+    """Why nothing was counted of kernels, with the command that counts the heaviest one; None where it was."""
+    if (why := no_kernels(trace)) is not None:
+        return why
+    if trace.kernels is not None and trace.kernels.details is not None:
+        return None
+    command, no_command = of_heaviest(trace)
+    return Unknown(f"this capture has no counters of its kernels{f': {no_command}' if no_command else ''}", command)
+
+
+def not_collected(trace: Trace, launch: int, what: str, *sections: str) -> Unknown:
+    """Why something of a launch is not known that sections bring, with the command that collects them."""
+    command, no_command = of_launch(trace, launch, sections)
+    return Unknown(f"{what} not collected{f': {no_command}' if no_command else ''}", command)
 
 
 def _totals(trace: Trace, table: KernelTable) -> dict[int, float]:

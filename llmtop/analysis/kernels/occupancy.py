@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.counters import Counters, number
 from llmtop.model import Unknown
 
-_LIMITS = (
-    ("blocks of an SM", "launch__occupancy_limit_blocks"),
-    ("registers", "launch__occupancy_limit_registers"),
-    ("shared memory", "launch__occupancy_limit_shared_mem"),
-    ("warps", "launch__occupancy_limit_warps"),
-    ("barriers", "launch__occupancy_limit_barriers"),
-)
+
+class SmResource(StrEnum):
+    """What of an SM may run out: as it is called."""
+
+    BLOCKS = "blocks of an SM"
+    REGISTERS = "registers"
+    SHARED = "shared memory"
+    WARPS = "warps"
+    BARRIERS = "barriers"
+
+
+BLOCK_LIMITS = {
+    SmResource.BLOCKS: "launch__occupancy_limit_blocks",
+    SmResource.REGISTERS: "launch__occupancy_limit_registers",
+    SmResource.SHARED: "launch__occupancy_limit_shared_mem",
+    SmResource.WARPS: "launch__occupancy_limit_warps",
+    SmResource.BARRIERS: "launch__occupancy_limit_barriers",
+}
 """How many blocks fit on an SM by each resource: the least of them is what limits the theoretical occupancy.
 
 Of several that allow equally few the first is named first: the driver's own shared memory, 1 KiB a block from compute
@@ -45,7 +57,8 @@ class Occupancy:
 def occupancy(metrics: Counters) -> Occupancy:
     """Of one launch, from its counters."""
     achieved, theoretical = number(metrics, c.OCCUPANCY_PERCENT), number(metrics, c.THEORETICAL_OCCUPANCY_PERCENT)
-    limits = [(title, int(blocks)) for title, name in _LIMITS if (blocks := number(metrics, name)) is not None]
+    stored = [(str(resource), number(metrics, name)) for resource, name in BLOCK_LIMITS.items()]
+    limits = [(title, int(blocks)) for title, blocks in stored if blocks is not None]
     return Occupancy(
         c.not_collected("occupancy", c.OCCUPANCY) if achieved is None else achieved,
         c.not_collected("theoretical occupancy", c.OCCUPANCY) if theoretical is None else theoretical,

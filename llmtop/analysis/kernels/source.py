@@ -313,11 +313,6 @@ def why_no_code(trace: Trace, remedy: str = NO_CODE.remedy) -> Unknown | None:
     return _PRINTED if trace.origin.is_ncu else Unknown("only Nsight Compute looks into kernels", remedy)
 
 
-def place_of_launch(trace: Trace, launch: int) -> int:
-    """Which of all `sampled_launches` stands for a launch."""
-    return next(i for i, row in enumerate(kernels_of(trace).groups()) if launch in row.launches)
-
-
 def sampled_launches(trace: Trace, name: str = "") -> tuple[int, ...]:
     """Of each kernel the launch that stands for it, the kernel with the most time first.
 
@@ -325,10 +320,5 @@ def sampled_launches(trace: Trace, name: str = "") -> tuple[int, ...]:
         trace: Any capture.
         name: A part of the kernel's name, in any case; empty for all.
     """
-    kernels, wanted = kernels_of(trace), name.casefold()
-    if trace.kernels is None or trace.kernels.codes is None:
-        return ()
-    launches = (kernels.middle(row) for row in kernels.groups())
-    return tuple(
-        i for i in launches if wanted in kernels.table.name(i).casefold() or wanted in kernels.short_name(i).casefold()
-    )
+    has_codes = trace.kernels is not None and trace.kernels.codes is not None
+    return kernels_of(trace).standing(name) if has_codes else ()

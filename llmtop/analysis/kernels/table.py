@@ -354,6 +354,21 @@ class Kernels:
             self._groups[grouping] = tuple(_grouped(self, grouping))
         return self._groups[grouping]
 
+    def standing(self, name: str = "") -> tuple[int, ...]:
+        """Of each kernel the launch that stands for it, the kernel with the most time first.
+
+        Args:
+            name: A part of the kernel's name, in any case; empty for all.
+        """
+        wanted, launches = name.casefold(), map(self.middle, self.groups())
+        return tuple(
+            i for i in launches if wanted in self.table.name(i).casefold() or wanted in self.short_name(i).casefold()
+        )
+
+    def place(self, launch: int) -> int:
+        """Which of all `standing` stands for a launch."""
+        return next(i for i, row in enumerate(self.groups()) if launch in row.launches)
+
 
 def _grouped(kernels: Kernels, grouping: Grouping) -> list[Row]:
     table = kernels.table
