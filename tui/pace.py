@@ -67,3 +67,7 @@ class FramePace:
         left = OWN_BUDGET - statistics.fmean(frame.others for frame in self._frames)
         drawing = statistics.fmean(frame.drawing for frame in self._frames)
         return min(MOST_APART_S, max(interval_s, drawing / left)) if left > 0 else MOST_APART_S
+
+    def stretch(self, interval_s: float) -> float:
+        """By how much frames are further apart than the interval, in halves."""
+        return round(2 * self.apart_s(interval_s) / interval_s) / 2

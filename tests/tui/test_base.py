@@ -182,6 +182,24 @@ async def test_a_calm_pane_follows_only_traces_that_are_newer_by_enough(monkeypa
     assert one.views == 3
 
 
+@pytest.mark.parametrize(("is_urgent", "views"), [(False, [1, 1, 2]), (True, [1, 2, 3])])
+async def test_where_frames_are_dear_a_calm_pane_waits_longer_and_an_urgent_one_does_not(
+    monkeypatch: pytest.MonkeyPatch, is_urgent: bool, views: list[int]
+) -> None:
+    monkeypatch.setattr(NumberPane, "least_ns", 100)
+    monkeypatch.setattr(NumberPane, "is_urgent", is_urgent)
+    app = TwoPanes()
+    async with app.run_test(size=(60, 12)) as pilot:
+        one, _ = panes(app)
+        one.frame_sync.stretch = 1.5
+        counts = []
+        for after_ns in (0, 149, 249):
+            one.show(trace(STARTING_NS + after_ns))
+            await pilot.pause()
+            counts.append(one.views)
+    assert counts == views
+
+
 async def test_a_calm_pane_shows_the_moment_at_which_the_screen_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NumberPane, "least_ns", 100)
     app = TwoPanes()

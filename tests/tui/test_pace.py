@@ -55,3 +55,8 @@ def test_a_dear_frame_now_and_then_counts_for_all() -> None:
 def test_it_follows_what_frames_cost_now() -> None:
     dear, cheap = (0.5, 0.015, 0.010), (0.5, 0.005, 0.005)
     assert paced([*[dear] * 30, *[cheap] * 20]).apart_s(0.5) == 0.5
+
+
+@pytest.mark.parametrize(("drawing", "stretch"), [(0.010, 1.0), (0.0135, 1.5), (0.2, 2.0)])
+def test_panes_that_need_not_follow_each_frame_wait_longer(drawing: float, stretch: float) -> None:
+    assert paced([(0.5, drawing, 0.010)] * 20).stretch(0.5) == stretch

@@ -210,6 +210,8 @@ class FrameSync:
         """One moment is shown for a while: then by every pane the same, whatever its pace."""
         self.is_sent_at_once = False
         """What is drawn now is sent as soon as all panes are drawn."""
+        self.stretch = 1.0
+        """By how much longer panes that need not follow each frame wait, where frames cost much."""
 
     def note(self, pace_ns: int, t_ns: int) -> None:
         """A pane that is drawn every `pace_ns` draws the trace of this moment."""
@@ -231,6 +233,9 @@ class Pane(DiffedWidget, View[V], Generic[V], can_focus=True):
 
     ages_of: ClassVar[TrackKind | None] = None
     """Whose numbers it shows: where they are older than two intervals, their age stands beside the title."""
+
+    is_urgent: ClassVar[bool] = False
+    """Whether it keeps its pace however much frames cost."""
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
@@ -295,7 +300,9 @@ class Pane(DiffedWidget, View[V], Generic[V], can_focus=True):
 
     @property
     def _pace_ns(self) -> int:
-        return min(self.least_ns, CALM_NS) if self.is_zoomed else self.least_ns
+        if self.is_zoomed:
+            return min(self.least_ns, CALM_NS)
+        return self.least_ns if self.is_urgent else int(self.least_ns * self.frame_sync.stretch)
 
     def note_changes(self, regions: Sequence[Region]) -> None:
         if self.frame_sync.is_sent_at_once:

@@ -74,6 +74,7 @@ class FindingsLine(Pane[Diagnosis], can_focus=False):
     """The gravest findings, one a line; all of them with their evidence are on the diagnosis screen."""
 
     least_ns = SLOW_NS
+    is_urgent = True
 
     def view(self, trace: Trace) -> Diagnosis:
         return diagnose(trace)

@@ -199,6 +199,7 @@ class LiveScreen(FullScreen):
         moment = self.time.moment(newest)
         self._shown = moment.shown
         self.frame_sync.is_still = self.time.is_held or self.time.at_ns is not None
+        self.frame_sync.stretch = self.pace.stretch(self.session.interval_s)
         with self.border():
             self._gpus = gpu_lines(moment.shown)
             if self.is_mounted and self.panes.find_places(self._room, self._shown):

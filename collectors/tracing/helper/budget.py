@@ -6,12 +6,16 @@ cost too much (bpftrace), looks (perf), and the ladder of efforts (governor.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 FITS = 0.7
 """Of the budget: more is looked at where it will cost less than this, as far as that can be told beforehand."""
 NO_LIMIT_NS = 1e9
 """A budget of a core per second is none: nothing needs to be tried first."""
+OWN_NS = 9e6
+"""A second, of a helper's own time: a tenth below the hundredth of a core that is promised (docs/benchmarks.md)."""
+_STARTING_S = 5.0
+"""What libraries and symbols cost once is not charged."""
 
 
 class Account:
@@ -32,6 +36,43 @@ class Account:
     def is_paid(self, now_s: float) -> bool:
         """Whether the budget has paid for all that was spent."""
         return now_s >= self._paid_s
+
+
+class ReportTimes:
+    """When a helper reports: each interval, or later where its own time would else be more than its part of a core.
+
+    Args:
+        first_s: From now to the first report.
+        interval_s: From each to the next; twice as long at most.
+        spent_ns: Its processor time so far.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        first_s: float,
+        interval_s: float,
+        spent_ns: Callable[[], int],
+        clock: Callable[[], float],
+    ) -> None:
+        self._interval_s, self._spent_ns, self._clock = interval_s, spent_ns, clock
+        self._account = Account(OWN_NS)
+        self._due_s = clock() + first_s
+        self._charged_from_s = self._due_s + _STARTING_S
+        self._last_ns = spent_ns()
+
+    def is_due(self) -> bool:
+        """Whether to report now."""
+        now = self._clock()
+        return now >= self._due_s and (self._account.is_paid(now) or now >= self._due_s + self._interval_s)
+
+    def reported(self) -> None:
+        """Note a report, and what was spent since the last one."""
+        now, spent = self._clock(), self._spent_ns()
+        if now >= self._charged_from_s:
+            self._account.spend(spent - self._last_ns, now)
+        self._last_ns = spent
+        self._due_s += self._interval_s * (1 + (now - self._due_s) // self._interval_s)
 
 
 def given_up(costs: Mapping[str, float], order: Iterable[str], budget_ns: float) -> Iterator[str]:

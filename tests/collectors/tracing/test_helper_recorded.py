@@ -49,6 +49,9 @@ class Clock:
     def thread_time_ns(self) -> int:
         return self.thread_ns
 
+    def process_time_ns(self) -> int:
+        return self.thread_ns
+
     def sleep(self, seconds: float) -> None:
         self.now_ns += round(seconds * S)
 

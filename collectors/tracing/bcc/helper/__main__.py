@@ -13,6 +13,7 @@ from functools import partial
 
 from ... import wire
 from ...helper import protocol
+from ...helper.budget import ReportTimes
 from ...helper.governor import LADDER, LIGHT, EventLoad, Governor, in_slices, observe
 from ...helper.protocol import Link
 from ...helper.symbols import Symbols
@@ -259,12 +260,12 @@ def _look(options: argparse.Namespace, link: Link) -> None:
         return helper
 
     helper = protocol.attach(link, start)
-    due_s = time.monotonic() + min(_FIRST_REPORT_S, options.interval)
+    times = ReportTimes(min(_FIRST_REPORT_S, options.interval), options.interval, time.process_time_ns, time.monotonic)
     for _ in link.ticks(*FIRST_TICKS_S, min(TICK_S, options.interval)):
         helper.tick()
-        if time.monotonic() >= due_s:
-            due_s = max(due_s + options.interval, time.monotonic())
+        if times.is_due():
             link.say(helper.look())
+            times.reported()
 
 
 if __name__ == "__main__":
