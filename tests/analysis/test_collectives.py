@@ -111,6 +111,13 @@ def test_the_size_is_that_of_nccl_tests(
     }
 
 
+@pytest.mark.parametrize(("dtype", "size"), [("Float8_e4m3fn", 1000), ("Half", 2000), ("Double", 8000), ("Odd", None)])
+def test_elements_have_the_size_of_their_type(tmp_path: Path, dtype: str, size: int | None) -> None:
+    asked = told("allreduce", 1000, 1000, dtype=dtype)
+    trace = pytorch(tmp_path / "t.json", kernel("gemm", 1, 100), kernel(ALL_REDUCE, 9, 500, **asked))
+    assert collectives(trace)[1].bytes == size
+
+
 def test_what_an_operator_asked_for_is_told_of_the_kernels_that_it_launched(tmp_path: Path) -> None:
     asks = {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "pid": 1, "tid": 2, "ts": 1, "dur": 10}
     call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 2, "ts": 4, "dur": 1}
@@ -178,7 +185,7 @@ COMM, REDUCE, GATHER, OPERATIONS = 16777227, 16777223, 16777224, 16777232
 _COMMUNICATOR = 0xC0FFEE0000000001
 
 
-def payload(schema: int, form: str, *values: int, domain: int = 1) -> bytes:
+def payload(schema: int, form: str, *values: float, domain: int = 1) -> bytes:
     own = struct.pack(f"<{form}", *values)
     return struct.pack("<IIIIQQ", domain, 0, schema, 0, len(own), 32 + len(own)) + own
 
@@ -252,6 +259,33 @@ def test_payloads_of_nccl_s_ranges_tell_size_and_group_of_what_they_launched(tmp
         "Reduction operation": "Max",
     }
     assert told["ncclCommInitRank"] == {"NCCL communicator ID": _COMMUNICATOR, "No. of ranks": 4, "Rank": 1}
+
+
+NUMBERS = (
+    (1, "b", -1), (2, "B", 255), (3, "h", -2), (4, "H", 65535), (5, "i", -3), (6, "I", 4294967295), (7, "q", -4),
+    (8, "Q", 1 << 60), (9, "q", -5), (10, "Q", 1 << 61), (11, "b", -6), (12, "B", 254), (13, "h", -7), (14, "H", 65534),
+    (15, "i", -8), (16, "I", 4294967294), (17, "q", -9), (18, "Q", 1 << 62), (19, "f", 0.5), (20, "d", 0.25),
+    (22, "Q", 1 << 59), (23, "Q", 1 << 58),
+)  # fmt: skip
+"""Each type of NVTX_PAYLOAD_ENTRY_TYPE that is a number, what C calls it, and a value that no narrower one holds."""
+
+
+def test_numbers_of_a_payload_are_of_the_type_that_its_schema_says(tmp_path: Path) -> None:
+    """And one that is a pointer to something, or that would lie beyond its end, is none."""
+    made = Capture()
+    made.kernel(100, 200, made.call("cudaLaunchKernel", 0, 10), "k")
+    made.nvtx("all", 10, 20)
+    path = made.write(tmp_path / "t.sqlite")
+    forms = "".join(form for _, form, _ in NUMBERS)
+    schema = [
+        (0, 7, i, kind, f"{kind}", None, struct.calcsize(f"<{forms[:i]}")) for i, (kind, _, _) in enumerate(NUMBERS)
+    ]
+    whole = struct.calcsize(f"<{forms}")
+    schema += [(0, 7, 97, 8, "pointer", 4, 0), (0, 7, 98, 1, "beyond", None, whole), (0, 7, 99, 21, "text", None, 0)]
+    add_table(path, "NVTX_PAYLOAD_SCHEMA_ENTRIES", "domainId schemaId idx type name:TEXT flags offset", *schema)
+    _set(path, "binaryData", {"all": payload(7, forms, *(value for _, _, value in NUMBERS), domain=0)})
+    (note,) = load(path).spans["nvtx"].notes.values()
+    assert dict(note) == {str(kind): value for kind, _, value in NUMBERS}
 
 
 def test_a_payload_without_its_schema_is_told_as_that(tmp_path: Path) -> None:

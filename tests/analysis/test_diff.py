@@ -544,3 +544,16 @@ def test_memory_idle_time_and_calls_of_captures_without_steps() -> None:
     assert (calls[0].before, calls[0].after, calls[0].after_ns) == (0, 1, 50_000)
     sections = {section.title.partition(" ")[0]: section for section in diff_sections(*both)}
     assert "512 B → 2.00 KiB (×4)" in sections["Memory"].said[0]
+
+
+def test_memory_and_idle_time_are_compared_where_both_captures_have_them() -> None:
+    working = [Made(COMPUTE_STREAM, GEMM, 1000, 1060, 1), Made(COMPUTE_STREAM, GEMM, 1080, 1100, 2)]
+    idle = trace_of({"kernel": working}, start=1000, end=1100)
+    busy = trace_of({"kernel": [Made(COMPUTE_STREAM, GEMM, 1000, 1100, 1)]}, start=1000, end=1100)
+    (change,) = idle_changes(*sides(idle, busy))
+    assert (change.before, change.after) == (pytest.approx(0.2), 0.0)
+    (change,) = idle_changes(*sides(busy, idle))
+    assert (change.before, change.after) == (0.0, pytest.approx(0.2))
+    without = trace_of({"call": [Made(THREAD, "cudaMalloc", 0, 2)]}, end=100)
+    assert idle_changes(*sides(idle, without)) == idle_changes(*sides(without, idle)) == ()
+    assert memory_changes(*sides(held(512), idle)) == memory_changes(*sides(idle, held(512))) == ()

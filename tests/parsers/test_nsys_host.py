@@ -150,6 +150,14 @@ def test_rows_of_other_types_cost_only_themselves(capture: Capture, tmp_path: Pa
     )
 
 
+def test_os_calls_that_end_before_they_begin_are_left_out_and_told(capture: Capture, tmp_path: Path) -> None:
+    capture.os("read", 41, 49)
+    capture.os("write", 49, 41)
+    trace = capture.trace(tmp_path)
+    assert len(trace.spans["os"]) == 1
+    assert [(issue.code, issue.count) for issue in trace.issues] == [("nsys-os-times", 1)]
+
+
 def test_an_export_of_damaged_kernels_alone_is_read(tmp_path: Path) -> None:
     capture = Capture()
     capture.kernel(30, 20, 1)

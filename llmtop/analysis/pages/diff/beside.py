@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
@@ -20,6 +20,7 @@ from llmtop.model import TrackKind, Unknown
 
 if TYPE_CHECKING:
     from llmtop.analysis.pages.diff.side import Side
+    from llmtop.analysis.timeline.account import GpuAccount
     from llmtop.model import Finding, Trace
 
 _OF_A_RUN = frozenset({"started", "captured", "processes", "begins at", "delay", "host", "nvtx-include"})
@@ -191,16 +192,15 @@ class IdleChange:
 
 def idle_changes(before: Side, after: Side) -> tuple[IdleChange, ...]:
     """By cause, the largest change first; of timelines alone."""
-    shares = [_idle_shares(side.trace) for side in (before, after)]
-    if not (shares[0] and shares[1]):
+    gpus = [idle_account(side.trace).gpus for side in (before, after)]
+    if not all(gpus):
         return ()
-    titles = dict.fromkeys((*shares[0], *shares[1]))
-    changes = [IdleChange(title, shares[0].get(title, 0.0), shares[1].get(title, 0.0)) for title in titles]
+    was, is_ = map(_idle_shares, gpus)
+    changes = [IdleChange(title, was.get(title, 0.0), is_.get(title, 0.0)) for title in dict.fromkeys((*was, *is_))]
     return tuple(sorted(changes, key=lambda one: -abs(one.after - one.before)))
 
 
-def _idle_shares(trace: Trace) -> Mapping[str, float]:
-    gpus = idle_account(trace).gpus
+def _idle_shares(gpus: Sequence[GpuAccount]) -> Mapping[str, float]:
     capture_ns = sum(gpu.end_ns - gpu.start_ns for gpu in gpus)
     shares: dict[str, float] = {}
     for part in (part for gpu in gpus for part in gpu.parts if capture_ns):
