@@ -7,6 +7,7 @@ import json
 import sqlite3
 import struct
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -277,7 +278,7 @@ def test_numbers_of_a_payload_are_of_the_type_that_its_schema_says(tmp_path: Pat
     made.nvtx("all", 10, 20)
     path = made.write(tmp_path / "t.sqlite")
     forms = "".join(form for _, form, _ in NUMBERS)
-    schema = [
+    schema: list[tuple[object, ...]] = [
         (0, 7, i, kind, f"{kind}", None, struct.calcsize(f"<{forms[:i]}")) for i, (kind, _, _) in enumerate(NUMBERS)
     ]
     whole = struct.calcsize(f"<{forms}")
@@ -366,3 +367,13 @@ def test_what_is_told_of_spans_stays_with_them_in_a_part_of_the_time_and_of_seve
     by_gpu = {(ids.gpu_of(kernels.tracks[kernels.track_id[i]]), one.group[0]) for i, one in collectives(both).items()}
     assert by_gpu == {("gpu:a", "1"), ("gpu:b", "2")}
     assert median(one.bytes or 0 for one in collectives(both).values()) == 2
+
+
+def test_what_all_files_say_alike_is_said_of_them_together(tmp_path: Path) -> None:
+    first, second = (
+        replace(one, origin=replace(one.origin, facts={"PyTorch": "2.9", "host": host}))
+        for host, one in ((host, rank(tmp_path / f"{host}.json", 0, ("1",))) for host in "ab")
+    )
+    both = joined([first, second], ["a", "b"], [ClockFit(ClockBasis.FIRST)] * 2, "run")
+    assert both.origin.facts["PyTorch"] == "2.9"
+    assert "host" not in both.origin.facts

@@ -329,6 +329,10 @@ def test_clocks_of_the_same_kernels_are_compared() -> None:
     assert slow.text.startswith("the SMs ran at 1.98 GHz in the baseline and 1.10 GHz in the other")
     (warm,) = caveats(*sides(clocks[0], clocks[2]))
     assert not warm.is_grave
+    said = [diff_verdict(*sides(clocks[0], other)) for other in clocks[1:]]
+    assert [one.cautions for one in said] == [(), (warm,)]
+    assert slow.text in said[0].cannot
+    assert said[1].cannot == ""
 
 
 def test_other_sections_other_sizes_and_other_tools_are_said() -> None:
@@ -551,9 +555,9 @@ def test_memory_and_idle_time_are_compared_where_both_captures_have_them() -> No
     idle = trace_of({"kernel": working}, start=1000, end=1100)
     busy = trace_of({"kernel": [Made(COMPUTE_STREAM, GEMM, 1000, 1100, 1)]}, start=1000, end=1100)
     (change,) = idle_changes(*sides(idle, busy))
-    assert (change.before, change.after) == (pytest.approx(0.2), 0.0)
+    assert (round(change.before, 9), change.after) == (0.2, 0.0)
     (change,) = idle_changes(*sides(busy, idle))
-    assert (change.before, change.after) == (0.0, pytest.approx(0.2))
+    assert (change.before, round(change.after, 9)) == (0.0, 0.2)
     without = trace_of({"call": [Made(THREAD, "cudaMalloc", 0, 2)]}, end=100)
     assert idle_changes(*sides(idle, without)) == idle_changes(*sides(without, idle)) == ()
     assert memory_changes(*sides(held(512), idle)) == memory_changes(*sides(idle, held(512))) == ()

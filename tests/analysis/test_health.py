@@ -1,4 +1,4 @@
-"""What else is told of a GPU: each fact in its words, the gravest first."""
+"""What else is told of a GPU: each fact in its words, the gravest first, and worked out as seldom as it moves."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.health import health
+from llmtop.analysis.pages.gpus import GpusView, gpus_view
 from llmtop.model import NS_PER_S, Fact, Metric, Series, Trace, TrackId, Unknown
-from tests.live_traces import Scene, live_trace
+from tests.live_traces import TARGET, Scene, live_trace
 
 
 def steady(gpus: int = 1) -> Trace:
@@ -94,3 +95,25 @@ def test_throttling_is_a_share_of_the_last_minute() -> None:
     trace = replace(trace, series={**trace.series, (ids.gpu(0), metric.name): series})
     texts = {fact.title: fact.text for fact in health(trace, trace.tracks[ids.gpu(0)])}
     assert texts["throttled"] == "power cap 50 % of the last minute"
+
+
+def view_of(trace: Trace) -> GpusView:
+    view = gpus_view(trace, TARGET)
+    assert isinstance(view, GpusView)
+    return view
+
+
+def test_what_moves_slowly_is_worked_out_every_two_seconds() -> None:
+    trace = steady()
+    first = view_of(trace)
+    soon, later = (replace(trace, end_ns=trace.end_ns + seconds * NS_PER_S) for seconds in (1, 2))
+    again = gpus_view(soon, TARGET, first)
+    assert isinstance(again, GpusView)
+    assert again.efficiency is first.efficiency
+    assert [row.health for row in again.rows] == [row.health for row in first.rows] != [()]
+    third = gpus_view(later, TARGET, again)
+    before = gpus_view(replace(trace, end_ns=trace.end_ns - NS_PER_S), TARGET, first)
+    assert isinstance(third, GpusView)
+    assert isinstance(before, GpusView)
+    assert third.efficiency is not first.efficiency
+    assert before.efficiency is not first.efficiency

@@ -30,7 +30,7 @@ from llmtop.tui.render.gpu_table import Selection, listed
 from llmtop.tui.render.look import ASCII, Look
 from llmtop.tui.render.table import Sort
 from llmtop.tui.screens.live import LiveApp
-from tests.analysis.test_health import steady, with_facts, with_value
+from tests.analysis.test_health import steady, view_of, with_facts, with_value
 from tests.live_traces import AMPERE, START_NS, TARGET, Scene, live_trace
 from tests.tui.live_app import fixed_app, press, running, session_of
 
@@ -38,12 +38,6 @@ LOOK = Look()
 STEADY = Scene(is_moving=False)
 ALL = replace(TARGET, gpus=())
 LOST = Unknown("the GPU has fallen off the bus", "restart the machine")
-
-
-def view_of(trace: Trace) -> GpusView:
-    view = gpus_view(trace, TARGET)
-    assert isinstance(view, GpusView)
-    return view
 
 
 def with_mig(trace: Trace) -> Trace:
@@ -134,22 +128,6 @@ def test_zoomed_every_estimate_has_its_source() -> None:
     assert any("GPM, " in row and row.startswith("phase") for row in rows)
     assert not any("EngineCore" in row for row in rows)
     assert any("132 SMs, compute capability 9.0" in row for row in rows)
-
-
-def test_what_moves_slowly_is_worked_out_every_two_seconds() -> None:
-    trace = steady()
-    first = view_of(trace)
-    soon, later = (replace(trace, end_ns=trace.end_ns + seconds * NS_PER_S) for seconds in (1, 2))
-    again = gpus_view(soon, TARGET, first)
-    assert isinstance(again, GpusView)
-    assert again.efficiency is first.efficiency
-    assert [row.health for row in again.rows] == [row.health for row in first.rows] != [()]
-    third = gpus_view(later, TARGET, again)
-    before = gpus_view(replace(trace, end_ns=trace.end_ns - NS_PER_S), TARGET, first)
-    assert isinstance(third, GpusView)
-    assert isinstance(before, GpusView)
-    assert third.efficiency is not first.efficiency
-    assert before.efficiency is not first.efficiency
 
 
 # -- several GPUs ----------------------------------------------------------------------------------------------
