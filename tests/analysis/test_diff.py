@@ -14,6 +14,7 @@ from llmtop.analysis.pages.diff.beside import api_changes, findings_change, idle
 from llmtop.analysis.pages.diff.comparable import caveats
 from llmtop.analysis.pages.diff.headline import Headline, Unit, headline, what_is_left
 from llmtop.analysis.pages.diff.kernels import kernel_changes
+from llmtop.analysis.pages.diff.ladder import ladder_of_kernels
 from llmtop.analysis.pages.diff.match import Likeness
 from llmtop.analysis.pages.diff.noise import Noise, noise_of_sum
 from llmtop.analysis.pages.diff.page import diff_sections, facts_said, says
@@ -561,3 +562,17 @@ def test_memory_and_idle_time_are_compared_where_both_captures_have_them() -> No
     without = trace_of({"call": [Made(THREAD, "cudaMalloc", 0, 2)]}, end=100)
     assert idle_changes(*sides(idle, without)) == idle_changes(*sides(without, idle)) == ()
     assert memory_changes(*sides(held(512), idle)) == memory_changes(*sides(idle, held(512))) == ()
+
+
+def test_a_ladder_of_kernels_holds_each_beside_the_baseline_and_the_best() -> None:
+    trace = report(*[Launch("slow", 4e4)] * 3, *[Launch("fast", 1e4)] * 3, Launch("untimed", math.nan))
+    for baseline, speeds in ((0, [1.0, 4.0]), (1, [0.25, 1.0])):
+        slow, fast, untimed = ladder_of_kernels(trace, baseline)
+        assert [(one.name, one.ns, one.speed, one.of_best) for one in (slow, fast)] == [
+            ("slow", 4e4, speeds[0], 0.25),
+            ("fast", 1e4, speeds[1], 1.0),
+        ]
+        assert [one.is_beyond_noise for one in (slow, fast)] == [speed != 1 for speed in speeds]
+        assert math.isnan(untimed.speed)
+        assert not untimed.is_beyond_noise
+    assert all(math.isnan(one.speed) for one in ladder_of_kernels(trace, 2)), "the baseline has no time"

@@ -68,6 +68,8 @@ def test_fewer_tokens_are_slower_only_where_it_is_known_that_as_many_requests_ru
         return slower(of({SERVER: TrackKind.SERVER}, series)) is not None
 
     assert is_slower([8.0] * 90)
+    assert is_slower([1.0] * 90)
+    assert not is_slower([0.9] * 90)
     assert not is_slower([8.0] * 70 + [None] * 20)
     assert not is_slower([None] * 75 + [8.0] * 15)
 

@@ -52,8 +52,8 @@ class Rung:
 
     @property
     def is_beyond_noise(self) -> bool:
-        """Whether it differs from the baseline."""
-        return not self.noise.hides(self.ns - self.baseline_ns)
+        """Whether it differs from the baseline; not where one has no time."""
+        return not math.isnan(self.speed) and not self.noise.hides(self.ns - self.baseline_ns)
 
 
 _NONE = Noise(0.0, 0.0, is_known=True)
@@ -99,18 +99,20 @@ def kernel_rungs(kernels: Kernels) -> tuple[Row, ...]:
     return tuple(sorted(kernels.groups(), key=lambda row: row.launches[0]))
 
 
-def _times(kernels: Kernels, row: Row) -> TimeSample:
+def _times(kernels: Kernels, row: Row) -> TimeSample | None:
     known = chosen(kernels.table.duration_ns, row.launches)
-    return TimeSample.of(known) if known else TimeSample(0, math.nan, 0.0)
+    return TimeSample.of(known) if known else None
 
 
-def _rung(kernels: Kernels, row: Row, mine: TimeSample, baseline: TimeSample) -> Rung:
+def _rung(kernels: Kernels, row: Row, mine: TimeSample | None, baseline: TimeSample | None) -> Rung:
     launch = kernels.middle(row)
     facts = kernels.facts(launch)
     roofline = facts.roofline
     work = roofline if isinstance(roofline, Unknown) else next((one.achieved for one in roofline.work), _NO_WORK)
     bound = "" if isinstance(facts.bound, Unknown) else str(facts.bound_name)
-    return Rung(kernels.row_name(row), mine.mean, baseline.mean, noise_of(baseline, mine), math.nan, work, bound)
+    ns, baseline_ns = (math.nan if one is None else one.mean for one in (mine, baseline))
+    noise = _NONE if mine is None or baseline is None else noise_of(baseline, mine)
+    return Rung(kernels.row_name(row), ns, baseline_ns, noise, math.nan, work, bound)
 
 
 def _beside_best(rungs: Sequence[Rung]) -> tuple[Rung, ...]:
