@@ -30,6 +30,7 @@ from llmtop.tui.render.look import Look
 from llmtop.tui.render.token_budget import draw_token_budget
 from tests.analysis.test_batches import BLOCKS, STAIRS, seen
 from tests.analysis.test_efficiency import SERVER_RATES, TARGET, trace_of
+from tests.analysis.verdict_scenes import API, WELL, Thread
 
 # -- the chapter's sums ----------------------------------------------------------------------------------------------
 
@@ -97,7 +98,7 @@ def step_of(
     ]
     server = whole.tracks[ids.server(8000)]
     gpus = gpu_tracks(whole)
-    return MeasuredStep(whole, target, server, gpus, size_of(target), made, 0.01, 8.0, 8.0, 15 * NS_PER_S)
+    return MeasuredStep(whole, target, server, gpus, size_of(target), made, 0.01, 8.0, 8.0, 100.0, 15 * NS_PER_S)
 
 
 def told(*features: Feature, is_on: str = "off") -> dict[str, Fact]:
@@ -171,6 +172,28 @@ def test_graphs_take_most_of_the_time_in_which_the_engine_worked() -> None:
     assert graphs.text == "at most 3.20 ms"
     assert "napkin math 1.3" in graphs.source
     assert found["the next step scheduled while this one computes (--async_scheduling)"].high == 0.005
+
+
+def launching(per_s: float) -> Trace:
+    """The engine's thread under probes."""
+    scene = WELL.but(threads=(API, Thread(on_cpu=0.5, launches=per_s)), facts=told(Feature.CUDA_GRAPHS))
+    probed, plain = scene.trace(), trace_of(facts=told(Feature.CUDA_GRAPHS))
+    return replace(probed, tracks={**probed.tracks, **plain.tracks})
+
+
+@pytest.mark.parametrize(
+    ("working_s", "low", "high"),
+    [(0.008, 0.0025, 0.005), (0.003, 0.0025, 0.003)],
+)
+def test_launches_that_were_counted_say_what_one_graph_saves(working_s: float, low: float, high: float) -> None:
+    """501 launches a step at 100 steps a second, of 5 to 10 us each, become one."""
+    found = gains(step_of(LATE, launching(50_100.0), working_s=working_s))["CUDA graphs (--cuda_graphs)"]
+    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-3)
+    assert found.how.startswith("501 launches a step")
+
+
+def test_one_launch_a_step_is_no_launch_to_save() -> None:
+    assert "CUDA graphs (--cuda_graphs)" not in gains(step_of(LATE, launching(100.0), working_s=0.003))
 
 
 def test_what_is_on_is_not_advised() -> None:

@@ -17,6 +17,7 @@ from llmtop.analysis.pages.budget_terms import BudgetGain, BudgetPart
 from llmtop.analysis.roofline.efficiency import efficiency_view, tensor_peak_of
 from llmtop.analysis.roofline.what_if import (
     ELEMENTWISE_SAVED,
+    LAUNCH_S,
     LAUNCHES_SAVED,
     acceptance_from,
     largest_batch,
@@ -26,7 +27,8 @@ from llmtop.analysis.roofline.what_if import (
 from llmtop.analysis.series.readings import counter_increase, latest
 from llmtop.analysis.server.configuration import change, is_on, switch_on
 from llmtop.analysis.server.kv_cache import kv_capacity, kv_tokens_per_request
-from llmtop.model import Feature, Unknown
+from llmtop.analysis.threads.probes import launch_rate
+from llmtop.model import Feature, TrackKind, Unknown
 from llmtop.units import count, number, percent
 
 if TYPE_CHECKING:
@@ -45,11 +47,12 @@ _LEAST_LARGER = 1.1
 _SMALL_BATCH = 16.0
 """Running requests up to which verifying drafts is nearly free (the 70B case study, round 3)."""
 _LEAST_DRAFTED = 100.0
-_PRECISION, _COMPILATION, _DRAFTS, _BATCHES = (
+_PRECISION, _COMPILATION, _GRAPHS, _DRAFTS, _BATCHES = (
     f"Performance Engineering, {where}"
     for where in (
         "napkin math 1.2",
         "napkin math 1.3",
+        "CUDA graphs",
         "the 70B case study, round 3",
         "batch size as the universal control knob",
     )
@@ -58,7 +61,7 @@ _PRECISION, _COMPILATION, _DRAFTS, _BATCHES = (
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
-    """A mean step, and whose it is."""
+    """A mean step, and whose it is; `steps_per_s` over all of the window, requests or not."""
 
     trace: Trace
     target: Target
@@ -69,6 +72,7 @@ class MeasuredStep:
     step_s: float
     batch: float
     tokens: float
+    steps_per_s: float
     window_ns: int
 
 
@@ -76,7 +80,7 @@ def budget_gains(step: MeasuredStep) -> tuple[BudgetGain, ...]:
     """Those of the largest parts, the most saved first."""
     largest = sorted(step.terms, key=lambda term: -term.seconds)[:_MOST_PARTS]
     found = [gain for term in largest if term.seconds > 0 for gain in _BY_PART[term.part](step, term)]
-    return tuple(sorted(found, key=lambda gain: -gain.high))
+    return tuple(sorted((gain for gain in found if gain.high > 0), key=lambda gain: -gain.high))
 
 
 # Bytes
@@ -207,14 +211,27 @@ def _of_prompts(step: MeasuredStep, term: BudgetTerm) -> Iterator[BudgetGain]:
 def _of_late_cpu(step: MeasuredStep, term: BudgetTerm) -> Iterator[BudgetGain]:
     graphs = switch_on(step.trace, Feature.CUDA_GRAPHS, "CUDA graphs")
     if graphs and term.working_s > 0:
-        saved_s = saved_by_compiling_s(0.0, term.working_s)
-        how = (
-            f"{percent(LAUNCHES_SAVED * 100)} of the time in which the engine's thread worked, were all of it launches"
-        )
-        yield BudgetGain(term.part, graphs, 0.0, saved_s, how, _COMPILATION)
+        low_s, high_s, how = _launches(step, term)
+        yield BudgetGain(term.part, graphs, low_s, high_s, how, _COMPILATION if low_s == 0 else _GRAPHS)
     ahead = switch_on(step.trace, Feature.ASYNC_SCHEDULING, "the next step scheduled while this one computes")
     how = "all of it: no multiprocessor waits for the engine"
     yield BudgetGain(term.part, ahead or "the CPU hidden behind the GPU", 0.0, term.seconds, how)
+
+
+def _launches(step: MeasuredStep, term: BudgetTerm) -> tuple[float, float, str]:
+    """What launching takes of the engine's work, and how that is known: one graph is launched in their place."""
+    threads = [track.id for track in step.trace.tracks_of(TrackKind.THREAD)]
+    rate = launch_rate(step.trace, threads, step.window_ns)
+    if not rate:
+        worked = f"{percent(LAUNCHES_SAVED * 100)} of the time in which the engine's thread worked"
+        return 0.0, saved_by_compiling_s(0.0, term.working_s), f"{worked}, were all of it launches"
+    each = rate / step.steps_per_s
+    low_s, high_s = (min(term.working_s, max(0.0, each - 1) * one) for one in LAUNCH_S)
+    return (
+        low_s,
+        high_s,
+        f"{count(round(each))} launches a step of 5 to 10 µs become one; no more than the thread worked",
+    )
 
 
 def _of_rest(step: MeasuredStep, term: BudgetTerm) -> Iterator[BudgetGain]:

@@ -99,20 +99,20 @@ def token_budget(trace: Trace, target: Target | None, window_ns: int = WINDOW_NS
         return steps
     if not steps.value:
         return _NO_STEPS
+    per_s = float(steps.value)
     idle = _idle(trace, gpus, window_ns)
-    demand = 1.0 if isinstance(idle, Unknown) else 1.0 - idle.without_request
-    step_s = demand / float(steps.value)
-    model = _of_the_model(trace, server, size, gpus, target.dtype, float(steps.value), window_ns)
+    step_s = (1.0 if isinstance(idle, Unknown) else 1.0 - idle.without_request) / per_s
+    model = _of_the_model(trace, server, size, gpus, target.dtype, per_s, window_ns)
     if isinstance(model, Unknown):
         return model
-    terms = [*model, *_late_cpu(idle, float(steps.value))]
+    terms = [*model, *_late_cpu(idle, per_s)]
     rest_s = step_s - sum(term.seconds for term in terms)
     source = f"what is left of {_ms(step_s)} ({steps.source})"
     terms.append(BudgetTerm(BudgetPart.REST, rest_s, Quality.ESTIMATE, source))
     batch, output = mean(trace, server.id, v.SERVER_RUNNING, window_ns), output_tokens(trace, server.id, window_ns)
     running = 0.0 if isinstance(batch, Unknown) else batch
-    tokens = 0.0 if isinstance(output, Unknown) else output.per_second / float(steps.value)
-    step = MeasuredStep(trace, target, server, gpus, size, terms, step_s, running, tokens, window_ns)
+    tokens = 0.0 if isinstance(output, Unknown) else output.per_second / per_s
+    step = MeasuredStep(trace, target, server, gpus, size, terms, step_s, running, tokens, per_s, window_ns)
     return TokenBudget(
         step_s,
         running,

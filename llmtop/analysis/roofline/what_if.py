@@ -6,6 +6,8 @@ compilation dividend (1.3) and the geometric model of acceptance (the 70B case s
 
 from __future__ import annotations
 
+LAUNCH_S = (5e-6, 10e-6)
+"""What the CPU takes to launch a kernel (CUDA graphs: typically 5 to 10 microseconds)."""
 LAUNCHES_SAVED = 0.8
 """Of launch overhead, what graphs and compilation take away (napkin math 1.3: 80 percent)."""
 ELEMENTWISE_SAVED = 0.7
