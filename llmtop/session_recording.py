@@ -8,13 +8,14 @@ import threading
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from llmtop import __version__
 from llmtop.errors import FileError
 from llmtop.model import NS_PER_S
 from llmtop.recording.writer import RecordingWriter
-from llmtop.text import clean
+from llmtop.text import clean, quoted
+from llmtop.units import binary_bytes, clock_time
 
 if TYPE_CHECKING:
     from llmtop.model import Fact, Target, Trace
@@ -117,9 +118,21 @@ class SessionRecording:
         """Begin to write, once."""
         self._thread.start()
 
+    @property
+    def end_said(self) -> tuple[str, Literal["information", "error"]]:
+        """What became of it, once it has ended."""
+        if self.failure:
+            return self.failure, "error"
+        told = f"recorded {clock_time(self.seconds)}, {binary_bytes(self.size)}"
+        return f"{told}: llmtop open {quoted(str(self.path))}", "information"
+
+    def end(self) -> None:
+        """Write the last moment and close the file, soon: nobody waits for it."""
+        self._stop.set()
+
     def stop(self, timeout_s: float = 5.0) -> None:
         """Write the last moment and close the file; of a disk that hangs, wait no longer."""
-        self._stop.set()
+        self.end()
         self._thread.join(timeout_s)
 
     def _run(self) -> None:

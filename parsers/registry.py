@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from llmtop.errors import FileError
 from llmtop.parsers.base import HEAD_BYTES
 from llmtop.parsers.compressed import COMPRESSIONS, compression_of, unpacked
+from llmtop.recording.reader import RecordingReader
+from llmtop.recording.row_reader import is_recording
 from llmtop.text import clean, listed
 
 if TYPE_CHECKING:
@@ -80,6 +82,25 @@ def load(path: Path) -> Trace:
         # Names of files are foreign text too, and messages of libraries may have several lines.
         raise FileError(clean(str(error))) from error
     return replace(trace, origin=replace(trace.origin, path=clean(str(path))))
+
+
+def recording_at(path: Path) -> RecordingReader | None:
+    """All moments of a recording, packed or not; None of any other file, and of what `load` says the faults of."""
+    try:
+        head = read_head(path)
+        with ExitStack() as stack:
+            if kind := compression_of(head):
+                path = stack.enter_context(unpacked(path, kind, _refuse_other))
+                head = read_head(path)
+            return RecordingReader(path) if is_recording(head) else None
+    except (FileError, OSError, ValueError):
+        return None
+
+
+def _refuse_other(head: bytes, plain: Path) -> None:
+    """Before the rest is unpacked: whether it is a recording."""
+    if not is_recording(head):
+        raise FileError(f"{plain} is no recording")
 
 
 def _load(path: Path) -> Trace:

@@ -1,4 +1,4 @@
-"""Explore reports and profiles, also as .xz, .gz or .zst; told by content, not by name: docs/formats.md lists them."""
+"""Explore reports and profiles, also as .xz, .gz or .zst, or play a recording; told by content: docs/formats.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the explorer until the user leaves it.
+    """Show the explorer until the user leaves it, or the live screen over a recording.
 
     Raises:
         UsageError: A folder of sources is none, or the terminal does not do.
@@ -28,6 +28,20 @@ def run(args: argparse.Namespace) -> int:
 
     check_source_dirs(args.source_dir)
     refuse_unfit_terminal()
+    if len(args.paths) == 1 and (code := _played(args.paths[0])) is not None:
+        return code
     from llmtop.tui.screens.explore import explore
 
     return explore(args.paths, True if args.together else False if args.apart else None, args.source_dir)
+
+
+def _played(path: Path) -> int | None:
+    """The exit code of the live screen over a recording; None where the file is something else."""
+    from llmtop.parsers.registry import recording_at
+
+    recording = recording_at(path)
+    if recording is None:
+        return None
+    from llmtop.tui.screens.replay import play_recording
+
+    return play_recording(recording)

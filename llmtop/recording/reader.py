@@ -96,6 +96,7 @@ class RecordingReader:
         self._stacks: dict[int, Stack] = {}
         self._marks: list[tuple[int, Mark]] = []
         self._targets: list[tuple[int, Target]] = []
+        self._verdicts: list[int] = []
         self._stretch_rows: list[list[StoredRow]] = []
         self._unknown: dict[str, int] = {}
         for row in self._rows.rows:
@@ -111,6 +112,16 @@ class RecordingReader:
     def times(self) -> Sequence[int]:
         """The moments that there are, in ns on the clock of the trace, oldest first."""
         return [row.t_ns for _, _, row in self._moments]
+
+    @property
+    def marks(self) -> Sequence[Mark]:
+        """All events, in the order in which they were told."""
+        return [mark for _, mark in self._marks]
+
+    @property
+    def verdict_times(self) -> Sequence[int]:
+        """When the rules began to find something else than before, in ns."""
+        return self._verdicts
 
     def target(self, t_ns: int) -> Target | None:
         """The server under observation at a moment."""
@@ -187,6 +198,9 @@ class RecordingReader:
 
     def _take_mark(self, row: StoredRow, document: dict[str, Any]) -> None:
         self._marks.append((row.id, value_of(Mark, document)))
+
+    def _take_verdict(self, row: StoredRow, document: dict[str, Any]) -> None:
+        self._verdicts.append(row.t_ns)
 
     def _take_series(self, row: StoredRow, document: dict[str, Any]) -> None:
         number = document["id"]
@@ -315,6 +329,7 @@ _TAKERS = {
     "about": RecordingReader._take_about,
     "target": RecordingReader._take_target,
     "mark": RecordingReader._take_mark,
+    "verdict": RecordingReader._take_verdict,
     "series": RecordingReader._take_series,
     "frame": RecordingReader._take_frame,
     "stack": RecordingReader._take_stack,

@@ -662,11 +662,11 @@ async def test_a_real_session_is_drawn_and_stopped() -> None:
     assert app.return_code == 0
 
 
-async def test_the_screen_follows_to_the_server_that_the_session_watches() -> None:
+async def test_the_screen_follows_to_the_server_that_the_session_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     app = fixed_app()
     async with running(app, (180, 40)) as pilot:
         assert "pid 4242" in app.screen_text()
-        app.session.target = replace(TARGET, root_pid=5151, title="vLLM anew")
+        monkeypatch.setattr(app.session, "target", replace(TARGET, root_pid=5151, title="vLLM anew"))
         app.live.refresh_trace()
         await pilot.pause()
         assert "vLLM anew" in app.screen_text()

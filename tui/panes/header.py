@@ -36,6 +36,7 @@ class HeaderLine(Pane[Header], can_focus=False):
     def __init__(self) -> None:
         super().__init__(id="header")
         self._state: Part = ("starting", "dim")
+        self._note: Part = ("", "dim")
 
     def say(self, text: str, role: str) -> None:
         """Show a state: live, paused, some time ago, ended."""
@@ -43,16 +44,23 @@ class HeaderLine(Pane[Header], can_focus=False):
             self._state = (text, role)
             self.redraw()
 
+    def note(self, text: str, role: str) -> None:
+        """Show something beside the state: that a recording is written."""
+        if self._note != (text, role):
+            self._note = (text, role)
+            self.redraw()
+
     def view(self, trace: Trace) -> Header:
         return header(trace, self.context.target)
 
     def draw(self, view: Header, width: int, height: int, look: Look) -> list[Strip]:
-        return [draw_header(view, self._state, width, look)]
+        return [draw_header(view, self._state, width, look, self._note)]
 
 
-def draw_header(view: Header, state: Part, width: int, look: Look) -> Strip:
+def draw_header(view: Header, state: Part, width: int, look: Look, note: Part = ("", "dim")) -> Strip:
     """All fields that fit, in reading order."""
-    fields = [(0, [(" llmtop ", "title")]), *_identity(view, look), *_load(view), (0, [state]), *_own_cost(view)]
+    fields = [(0, [(" llmtop ", "title")]), *_identity(view, look), *_load(view)]
+    fields += [(0, [state]), (0, [note] if note[0] else []), *_own_cost(view)]
     kept = [(rank, parts) for rank, parts in fields if parts]
     bar: Part = (f" {look.glyphs.vertical} ", "dim")
     while len(kept) > 1 and _width(kept) > width:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from llmtop.model import Target
     from llmtop.servers.launch import Launched
     from llmtop.session import Session
+    from llmtop.tui.screens.watched import Watched
 
 _FIRST_FRAMES_S = 0.25
 """At the start frames follow the news this closely, so that the first numbers show at once."""
@@ -48,6 +50,7 @@ class LiveApp(LlmtopApp):
         session: Not yet started; the app starts and stops it.
         launched: The command that llmtop started, for the log pane and its end.
         seconds: Leave by itself after so long.
+        screen: What shows the session, where that is another than the usual one.
         clock: Seconds, for the distance between frames.
     """
 
@@ -55,17 +58,18 @@ class LiveApp(LlmtopApp):
 
     def __init__(
         self,
-        session: Session,
+        session: Watched,
         target: Target | None,
         *,
         launched: Launched | None = None,
         seconds: float | None = None,
+        screen: LiveScreen | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self._clock = clock
         self.session = session
-        self.live = LiveScreen(session, target, launched)
+        self.live = screen or LiveScreen(session, target, launched)
         self._seconds = seconds
         self._is_news = False
         self._look: asyncio.TimerHandle | None = None
@@ -88,6 +92,8 @@ class LiveApp(LlmtopApp):
         self.session.on_news = None
         if self._look is not None:
             self._look.cancel()
+        if self.live.recording is not None:
+            self.live.recording.stop()
         self.session.stop()
 
     def _tell(self) -> None:
@@ -186,4 +192,8 @@ def watch_session(
         The exit code: 0, or 128 + the number of the signal that ended it.
     """
     session.interval_s = interval
-    return run_app(LiveApp(session, target, launched=launched, seconds=seconds))
+    app = LiveApp(session, target, launched=launched, seconds=seconds)
+    code = run_app(app)
+    if app.live.recording is not None:
+        sys.stderr.write(f"llmtop: {app.live.recording.end_said[0]}\n")
+    return code

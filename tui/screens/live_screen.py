@@ -10,6 +10,7 @@ from textual.containers import Container
 
 from llmtop.analysis.server.fault import said_of
 from llmtop.analysis.server.liveness import liveness
+from llmtop.errors import FileError
 from llmtop.model import Unknown
 from llmtop.tui.app import LlmtopApp
 from llmtop.tui.pace import FramePace
@@ -48,6 +49,7 @@ from llmtop.tui.screens.live_layout import (
 )
 from llmtop.tui.screens.live_panes import LivePanes
 from llmtop.tui.screens.live_time import TimeCursor
+from llmtop.units import binary_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,10 +61,13 @@ if TYPE_CHECKING:
     from llmtop.analysis.views import TableView
     from llmtop.model import Issue, Target, Trace
     from llmtop.servers.launch import Launched
-    from llmtop.session import Session
+    from llmtop.session_recording import SessionRecording
     from llmtop.tui.panes.view import Place
     from llmtop.tui.render.lines import Part
+    from llmtop.tui.screens.watched import Watched
 
+_RECORDING_TOLD_S = 1.0
+"""How often the header says how large a recording has become."""
 _LATER = 1.1
 """Frames so many intervals apart are told: fewer are within what the terminal's answers take."""
 _CONTAINERS = ("right", "top", "middle")
@@ -77,6 +82,7 @@ class LiveScreen(FullScreen):
         Binding("d", "diagnosis", "diagnosis", tooltip="Findings with evidence; what cannot be seen"),
         Binding("e", "events", "events", tooltip="What happened: faults, clock limits, restarts; Enter goes there"),
         Binding("h", "heatmap", "heatmap", tooltip="Latencies over time: run queue (4), system calls (8)"),
+        Binding("r", "record", "record", tooltip="Keep what was and go on recording; again: stop"),
         Binding("space", "pause", "pause", key_display="space", tooltip="Stop drawing; collecting goes on"),
         Binding("left", "scrub(-1)", "back", key_display="left", tooltip="Go 5 s back or forward in time"),
         Binding("right", "scrub(1)", "on", key_display="right", show=False, tooltip="Go 5 s back or forward in time"),
@@ -94,7 +100,7 @@ class LiveScreen(FullScreen):
         ),
     ]
 
-    def __init__(self, session: Session, target: Target | None, launched: Launched | None = None) -> None:
+    def __init__(self, session: Watched, target: Target | None, launched: Launched | None = None) -> None:
         super().__init__()
         self.session = session
         self.panes = LivePanes(Context(target, launched))
@@ -123,6 +129,8 @@ class LiveScreen(FullScreen):
         self._shown: Trace | None = None
         self._latest: Trace | None = None
         self._gpus = 0
+        self.recording: SessionRecording | None = None
+        """The one that is written, or the last one."""
 
     def compose(self) -> ComposeResult:
         """A grid that becomes one pane when there is little room."""
@@ -214,7 +222,7 @@ class LiveScreen(FullScreen):
 
     def _state(self, newest: Trace) -> Part:
         """Which moment is shown; of now, whether the server lives."""
-        past, now = ("<", "*") if look_of(self).glyphs.ascii else ("◀", "●")
+        past = "<" if look_of(self).glyphs.ascii else "◀"
         launched = self.panes.watched.launched
         code = launched.poll() if launched is not None else None
         if said := self.time.said(newest, past):
@@ -223,6 +231,7 @@ class LiveScreen(FullScreen):
             return f"exited with code {code}", "bad" if code else "warn"
         if (fault := liveness(newest).gravest) is not None:
             return f"{look_of(self).glyphs.bad} {said_of(fault, newest.end_ns)}", "bad"
+        now = "*" if look_of(self).glyphs.ascii else "●"
         interval_s = self.session.interval_s
         apart_s = self.pace.apart_s(interval_s)
         drawn = f", drawn at {1 / apart_s:.1f} Hz" if apart_s > interval_s * _LATER else ""
@@ -382,6 +391,34 @@ class LiveScreen(FullScreen):
         """Open the event log on the event of a mark."""
         self.action_events()
         self.events.go_to(message.t_ns)
+
+    def action_record(self) -> None:
+        """Keep what the window has in a file and go on recording, or end that."""
+        if self.recording is not None and self.recording.is_running:
+            self.recording.end()
+            return
+        from llmtop.session_recording import begin_recording  # no first frame waits for it
+
+        try:
+            self.recording = begin_recording(self.session)
+        except FileError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        self._tell_recording()
+        self._recording_timer = self.set_interval(_RECORDING_TOLD_S, self._tell_recording)
+
+    def _tell_recording(self) -> None:
+        """Say in the header that a recording is written; and once what became of it."""
+        recording = self.recording
+        if recording is None:
+            return
+        if recording.is_running:
+            self.header.note(f"rec {binary_bytes(recording.size)} {recording.path.name}", "bad")
+            return
+        self._recording_timer.stop()
+        self.header.note("", "")
+        said, severity = recording.end_said
+        self.notify(said, severity=severity, markup=False)
 
     def action_pause(self) -> None:
         """Hold the picture, or go on with the newest."""

@@ -1,0 +1,144 @@
+"""The live screen over a recording: the same panes and keys, and more keys that go through time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llmtop.model import LIVE, NS_PER_S, Mark, MarkKind, Severity
+from llmtop.recording.reader import RecordingReader
+from llmtop.recording.writer import RecordingWriter
+from llmtop.replay import Replay
+from llmtop.session import Recorder
+from llmtop.tui.screens.live import LiveApp
+from llmtop.tui.screens.replay_screen import ReplayScreen
+from llmtop.tui.screens.seek import SeekDialog
+from tests.live_traces import SOURCES, START_NS, TARGET, Scene, poll
+from tests.tui.live_app import FixedSession, press, running
+
+SECONDS = 100
+"""More than a stretch of the file."""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of a server with an event, that was judged once, half a minute later."""
+    path = tmp_path_factory.mktemp("recording") / "file"
+    writer = RecordingWriter(path, {"host": "gpu-7", "utc_ns": 1_760_000_000 * NS_PER_S})
+    recorder = Recorder(LIVE)
+    recorder.tell_sources(SOURCES.all)
+    for second in range(SECONDS + 1):
+        t_ns = START_NS + second * NS_PER_S
+        recorder.append("synthetic", poll(Scene(gpus=2), second, t_ns))
+        if second == 40:
+            recorder.mark(Mark(t_ns, MarkKind.XID, "gpu:0", "fell off the bus", Severity.ERROR))
+        writer.write(recorder.freeze(), TARGET)
+        if second == 70:
+            writer.judge(t_ns, "it is slow", ())
+    writer.close()
+    return path
+
+
+def replaying(file: Path) -> LiveApp:
+    replay = Replay(RecordingReader(file))
+    return LiveApp(replay, replay.target, screen=ReplayScreen(replay))
+
+
+def replay_of(app: LiveApp) -> Replay:
+    assert isinstance(app.session, Replay)
+    return app.session
+
+
+def second(app: LiveApp) -> float:
+    return (replay_of(app).at_ns - START_NS) / NS_PER_S
+
+
+def panes(text: str) -> str:
+    """All but the header, which names the moment of a recording, and the keys of the last line."""
+    return "\n".join(text.splitlines()[1:-1])
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_the_panes_are_those_that_were_live(file: Path, size: tuple[int, int]) -> None:
+    app = replaying(file)
+    async with running(app, size) as pilot:
+        for keys in ((), ("left",), ("4", "z"), ("z", "e")):
+            await press(pilot, *keys)
+            recorded = panes(app.screen_text())
+            live = LiveApp(FixedSession(replay_of(app).trace()), TARGET)
+            async with running(live, size, keys=[key for key in keys if key != "left"]) as beside:
+                if keys == ("z", "e"):
+                    await press(beside, "4", "e")
+                assert panes(live.screen_text()) == recorded
+
+
+@pytest.mark.parametrize("width", [80, 160])
+async def test_the_header_says_whose_of_when_and_where(file: Path, width: int) -> None:
+    app = replaying(file)
+    async with running(app, (width, 24)):
+        header = app.screen_text().splitlines()[0]
+        assert "recording of gpu-7 at 2025-10-09 " in header
+        assert "00:01:40 of 00:01:40, paused" in header
+        assert "live" not in header
+
+
+@pytest.mark.parametrize(
+    ("keys", "at"),
+    [
+        (["comma"], 99),
+        (["comma", "comma", "full_stop"], 99),
+        (["left", "left"], 90),
+        (["left", "right"], 100),
+        (["left_curly_bracket"], 40),
+        (["left_parenthesis"], 70),
+        (["left_curly_bracket", "right_parenthesis"], 70),
+        (["left_curly_bracket", "left_curly_bracket"], 30),  # the preemption of the scene
+        (["T", "1", ":", "0", "5", "enter"], 65),
+        (["T", "minus", "3", "0", "enter"], 70),
+        (["T", "9", "escape"], 100),
+    ],
+)
+async def test_keys_go_through_time(file: Path, keys: list[str], at: float) -> None:
+    app = replaying(file)
+    async with running(app) as pilot:
+        await press(pilot, *keys)
+        assert second(app) == at
+        assert f"00:0{at // 60}:{at % 60:02} of 00:01:40" in app.screen_text()
+
+
+async def test_space_plays_and_stands_still(file: Path) -> None:
+    app = replaying(file)
+    async with running(app) as pilot:
+        await press(pilot, "left_curly_bracket", "space")
+        assert "of 00:01:40, playing" in app.screen_text()
+        await press(pilot, "right_square_bracket", "right_square_bracket")
+        assert "of 00:01:40, playing 5x" in app.screen_text()
+        await press(pilot, "space")
+        assert "of 00:01:40, paused" in app.screen_text()
+        assert second(app) >= 40
+
+
+async def test_where_nothing_follows_that_is_said(file: Path) -> None:
+    app = replaying(file)
+    async with running(app) as pilot:
+        await press(pilot, "right_curly_bracket")
+        assert [one.message for one in app._notifications] == ["no event after this moment"]
+
+
+async def test_what_is_no_time_stays_to_be_mended(file: Path) -> None:
+    app = replaying(file)
+    async with running(app) as pilot:
+        await press(pilot, "T", "x", "enter")
+        assert isinstance(app.screen, SeekDialog)
+        assert [one.message for one in app._notifications] == ["'x' is no time as 12:31, 1:02:03, +30 or -1:00"]
+        await press(pilot, "backspace", "7", "enter")
+        assert not isinstance(app.screen, SeekDialog)
+        assert second(app) == 7
+
+
+async def test_a_recording_is_not_recorded(file: Path) -> None:
+    app = replaying(file)
+    async with running(app) as pilot:
+        await press(pilot, "r")
+        assert app.live.recording is None
