@@ -10,7 +10,7 @@ from llmtop.model import Unknown
 from llmtop.tui.render.table import cell_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from llmtop.analysis.views import TableView
     from llmtop.tui.render.look import Look
@@ -55,8 +55,8 @@ def row_lines(table: TableView, row: int, look: Look) -> list[str]:
     ]
 
 
-def text_of(contents: Contents) -> str:
+def lines_of(contents: Contents) -> Iterator[str]:
     """All of it: rows as CSV, or else the lines without the blanks at their ends."""
     if contents.table is not None:
-        return "".join(csv_of(contents.table, contents.full_name))
-    return "".join(f"{line.rstrip()}\n" for line in contents.lines)
+        return csv_of(contents.table, contents.full_name)
+    return (f"{line.rstrip()}\n" for line in contents.lines)

@@ -48,6 +48,10 @@ class RowTable:
         """Whether a frame has time for it."""
         return len(self) <= SORTED_AT_ONCE
 
+    def filters_at_once(self, text: str) -> bool:
+        """Whether a frame has time to look through all texts."""
+        return len(self) <= SORTED_AT_ONCE
+
     def filtered(self, text: str) -> RowTable:
         """Rows with a text cell that contains `text`, ignoring case."""
         wanted = text.casefold()

@@ -69,6 +69,10 @@ class TableView(Protocol):
         """Whether sorting by a column takes no longer than a frame may: nothing is decoded or added up for it."""
         ...
 
+    def filters_at_once(self, text: str) -> bool:
+        """The same of looking for a text."""
+        ...
+
     def filtered(self, text: str) -> TableView:
         """Rows whose text contains `text`, ignoring case."""
         ...

@@ -234,6 +234,12 @@ def test_a_frame_has_time_to_sort_by_columns_without_counters() -> None:
     assert not replace(table, rows=[*table.rows] * SORTED_AT_ONCE).sorts_at_once("duration")
 
 
+def test_a_frame_has_time_to_look_for_names_and_not_for_the_launches_of_a_range() -> None:
+    table = kernel_table(report(Launch("k")), Grouping.NAME)
+    assert [table.filters_at_once(text) for text in ("k", "nvtx", "NVTX:decode", "nvtx:")] == [True, True, False, False]
+    assert not replace(table, rows=[*table.rows] * (SORTED_AT_ONCE + 1)).filters_at_once("k")
+
+
 def test_sorting_puts_unknown_values_last_either_way() -> None:
     trace = report(Launch("a", metrics={OCCUPANCY: 5.0}), Launch("b"), Launch("c", metrics={OCCUPANCY: 9.0}))
     table = kernel_table(trace)

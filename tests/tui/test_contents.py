@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import threading
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,17 +14,20 @@ from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Column
 from llmtop.model import Unknown
 from llmtop.parsers.registry import load
-from llmtop.tui.contents import row_lines
+from llmtop.tui.aside import ANALYSIS_THREAD
+from llmtop.tui.contents import Contents, row_lines
 from llmtop.tui.render.look import Look
 from llmtop.tui.screens.explore_screen import ExploreApp
-from llmtop.tui.screens.holding import WRITING_THREAD
+from llmtop.tui.screens.holding import MOST_COPIED, WRITING_THREAD
 from tests.tui.live_app import fixed_app, press, running
 from tests.tui.report_traces import report
 from tests.tui.test_explore import FOLDED, read, settle
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from llmtop.analysis.views import Cell
     from llmtop.tui.app import LlmtopApp
 
 COLUMNS = (Column("name", "kernel"), Column("time", "time", "ns"), Column("calls", "calls", "1"))
@@ -52,6 +56,7 @@ async def test_the_row_and_the_rows_of_a_table_are_copied_as_they_are_sorted_and
         await pilot.press("y")
         row = app.clipboard
         await pilot.press("Y")
+        await settle(pilot)
         everything = list(csv.reader(app.clipboard.splitlines()))
         await pilot.press("slash", *"zzz", "enter", "y")
         assert row.startswith("kernel: ")
@@ -82,6 +87,7 @@ async def test_a_text_is_copied_beyond_the_edge_of_the_screen() -> None:
         await settle(pilot)
         assert "$ nsys profile" not in app.screen_text()
         await pilot.press("Y")
+        await settle(pilot)
         assert "$ nsys profile --trace=cuda,nvtx,osrt" in app.clipboard
 
 
@@ -91,7 +97,9 @@ async def test_what_is_too_long_for_a_clipboard_is_written(tmp_path: Path, monke
     app = ExploreApp([read(report())])
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await settle(pilot)
-        await pilot.press("Y", "w")
+        await pilot.press("Y")
+        await settle(pilot)
+        await pilot.press("w")
         await written()
         await pilot.pause()
         (file,) = tmp_path.iterdir()
@@ -99,6 +107,50 @@ async def test_what_is_too_long_for_a_clipboard_is_written(tmp_path: Path, monke
         assert file.suffix == ".csv"
         assert len(file.read_text().splitlines()) > 3
         assert said(app) == ["1 Kernels is too long for a terminal's clipboard; w writes it to a file", f"wrote {file}"]
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRows(RowTable):
+    """Each row is decoded when a test says so; `made` has those that were."""
+
+    go_on: threading.Event = field(default_factory=threading.Event)
+    made: list[int] = field(default_factory=list)
+
+    def cells(self, row: int) -> Sequence[Cell]:
+        if threading.current_thread().name == ANALYSIS_THREAD and not self.go_on.wait(60):
+            raise TimeoutError
+        self.made.append(row)
+        return super(SlowRows, self).cells(row)
+
+
+async def test_keys_are_answered_while_rows_are_decoded_to_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = SlowRows(COLUMNS, (("kernel", 1500.0, 3),) * 5_000, tuple(range(5_000)))
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        monkeypatch.setattr(type(app.screen), "contents", lambda _: Contents("rows", table=rows))
+        await pilot.press("Y", "5")
+        assert "[5 Findings]" in app.screen_text(), "another view is shown meanwhile"
+        assert said(app) == []
+        rows.go_on.set()
+        await settle(pilot)
+        assert said(app) == ["rows is too long for a terminal's clipboard; w writes it to a file"]
+        size = len("kernel,1500.0,3,\n")
+        assert len(rows.made) == pytest.approx(MOST_COPIED / size, rel=0.01), "no more are decoded than tell that"
+
+
+async def test_what_was_to_be_copied_last_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = SlowRows(COLUMNS, (("slow", 1.0, 1),), (0,))
+    wanted = [Contents("slow", table=slow), Contents("text", ("line",))]
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        monkeypatch.setattr(type(app.screen), "contents", lambda _: wanted.pop(0))
+        await pilot.press("Y", "Y")
+        slow.go_on.set()
+        await settle(pilot)
+        assert app.clipboard == "line\n"
+        assert said(app) == ["copied text: 1 line"]
 
 
 async def test_a_view_that_cannot_be_written_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +167,8 @@ async def test_a_view_that_cannot_be_written_says_why(tmp_path: Path, monkeypatc
 
 async def test_a_pane_that_opens_into_rows_has_them_copied_without_opening() -> None:
     app = fixed_app()
-    async with running(app, keys=["4", "Y"]):
+    async with running(app, keys=["4", "Y"]) as pilot:
+        await settle(pilot)
         rows = list(csv.reader(app.clipboard.splitlines()))
         assert rows[0][0] == "thread"
         assert len(rows) > 2

@@ -274,6 +274,7 @@ async def keys_of_rows(pilot: Pilot[Any], app: LlmtopApp, table: VirtualTable, m
         with monkeypatch.context() as patch:
             patch.setattr(rows, "cells", broken(key))
             await press(pilot, key)
+            await settle(pilot)
             await written()
             await pilot.pause()
         assert any(SAID in one.message for one in app._notifications), key

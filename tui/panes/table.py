@@ -16,7 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Input
 
-from llmtop.analysis.tables import SORTED_AT_ONCE, RowTable
+from llmtop.analysis.tables import RowTable
 from llmtop.model import Unknown
 from llmtop.tui.aside import Analysed, analyse_on_thread
 from llmtop.tui.contents import Contents
@@ -68,8 +68,8 @@ class _Order:
     @property
     def is_quick(self) -> bool:
         """Whether keys can wait for it."""
-        is_small = not self.filter_text or len(self.source) <= SORTED_AT_ONCE
-        return is_small and (self.sort is None or self.source.sorts_at_once(self.sort.column))
+        is_found = not self.filter_text or self.source.filters_at_once(self.filter_text)
+        return is_found and (self.sort is None or self.source.sorts_at_once(self.sort.column))
 
     def made(self) -> tuple[TableView, int]:
         """The rows in their order, and the CPU time that it took, in ns."""

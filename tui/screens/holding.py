@@ -9,7 +9,8 @@ from textual.binding import Binding, BindingType
 
 from llmtop.model import Unknown
 from llmtop.text import clean
-from llmtop.tui.contents import Contents, Holder, row_lines, text_of
+from llmtop.tui.aside import Analysed, analyse_on_thread
+from llmtop.tui.contents import Contents, Holder, lines_of, row_lines
 from llmtop.tui.faults import FaultBorder, fault_text
 from llmtop.tui.files import new_stem, write_whole
 from llmtop.tui.panes.base import look_of
@@ -23,8 +24,6 @@ SHORT_S: Final = 2.5
 WRITING_THREAD: Final = "llmtop writes"
 MOST_COPIED: Final = 74_000
 """Characters: xterm, hterm and tmux take OSC 52 of so many bytes or a few more, and drop longer ones without a word."""
-_MOST_COPIED_ROWS: Final = 2_000
-"""More are not made only to find that they are too long: some are decoded from a report."""
 
 
 class HoldingScreen(FaultBorder):
@@ -35,6 +34,9 @@ class HoldingScreen(FaultBorder):
         Binding("Y", "copy_view", "copy all", show=False, tooltip="Copy the view: all its rows as CSV, or its text"),
         Binding("w", "write_view", "write", show=False, tooltip="Write the view to a file: CSV of rows, or its text"),
     ]
+
+    _copied: Contents | None = None
+    """What is being made a text of on a thread, to be copied."""
 
     def contents(self) -> Contents | Unknown:
         """What the part of the screen that has the focus holds."""
@@ -57,17 +59,23 @@ class HoldingScreen(FaultBorder):
         if table is not None and at is not None and at < len(table):
             self._copy("\n".join([*row_lines(table, at, look_of(self)), *contents.lines]), "the row")
         else:
-            self._copy(text_of(Contents(contents.title, contents.lines)), contents.title)
+            self._copy(_short_text(Contents(contents.title, contents.lines)), contents.title)
 
     def action_copy_view(self) -> None:
-        """Copy all of the view."""
-        contents = self._known_contents()
-        if contents is None:
+        """Copy all of the view: its text is made on a thread, as rows may be decoded from a report for it."""
+        self._copied = self._known_contents()
+        if self._copied is not None:
+            analyse_on_thread(self.screen, self._copied, _short_text)
+
+    def on_analysed(self, message: Analysed) -> None:
+        """Copy the text that was made, unless something else was to be copied meanwhile."""
+        if message.of is not self._copied or self._copied is None:
             return
-        if contents.table is not None and len(contents.table) > _MOST_COPIED_ROWS:
-            self._refuse(f"{len(contents.table)} rows are too many for a clipboard; w writes them to a file")
+        title, self._copied = self._copied.title, None
+        if isinstance(message.result, Exception):
+            self._refuse(fault_text(message.result, "view"))
         else:
-            self._copy(text_of(contents), contents.title)
+            self._copy(message.result, title)
 
     def action_write_view(self) -> None:
         """Write the view on a thread: a table of a large report takes seconds."""
@@ -83,11 +91,11 @@ class HoldingScreen(FaultBorder):
             return None
         return contents
 
-    def _copy(self, text: str, what: str) -> None:
-        if not text.strip():
-            self._refuse(f"{what} is empty: nothing was copied")
-        elif len(text.encode()) > MOST_COPIED:
+    def _copy(self, text: str | None, what: str) -> None:
+        if text is None or len(text.encode()) > MOST_COPIED:
             self._refuse(f"{what} is too long for a terminal's clipboard; w writes it to a file")
+        elif not text.strip():
+            self._refuse(f"{what} is empty: nothing was copied")
         else:
             self.app.copy_to_clipboard(text)
             lines = text.count("\n") + (not text.endswith("\n"))
@@ -97,7 +105,7 @@ class HoldingScreen(FaultBorder):
         """On a thread of its own: may only post."""
         try:
             path = new_stem(contents.title).with_suffix(".txt" if contents.table is None else ".csv")
-            write_whole({path: text_of(contents)})
+            write_whole({path: "".join(lines_of(contents))})
             failure = ""
         except OSError as error:
             failure = f"not written: {clean(str(error))}"
@@ -108,3 +116,15 @@ class HoldingScreen(FaultBorder):
 
     def _refuse(self, why: str) -> None:
         self.notify(why, severity="warning", markup=False)
+
+
+def _short_text(contents: Contents) -> str | None:
+    """All of it; None where it is too long to be copied: no more of it is made than tells."""
+    lines: list[str] = []
+    size = 0
+    for line in lines_of(contents):
+        lines.append(line)
+        size += len(line.encode())
+        if size > MOST_COPIED:
+            return None
+    return "".join(lines)

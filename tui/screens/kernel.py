@@ -272,9 +272,11 @@ class KernelScreen(Dialog):
     def on_analysed(self, message: Analysed) -> None:
         """Take the view, if it is still that of the launch that is wanted."""
         view = message.result
+        if message.of is not self._trace:
+            return
         if isinstance(view, Exception):
             self.fail(view)
-        elif message.of is self._trace and view.launch == self._launch:
+        elif view.launch == self._launch:
             self._elsewhere = view.elsewhere
             self._take(view, view.roofline)
             if self._baseline is not None and view.beside is not None and view.beside.launch is not None:

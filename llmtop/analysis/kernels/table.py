@@ -761,6 +761,10 @@ class KernelRows:
         """Whether it is a column of times and sizes, which the table of launches has."""
         return column in _HELD and len(self) <= SORTED_AT_ONCE
 
+    def filters_at_once(self, text: str) -> bool:
+        """Whether names tell, of few rows: for a range all launches are gone through, of however few rows they are."""
+        return len(self) <= SORTED_AT_ONCE and not text.casefold().startswith(_BY_RANGE)
+
     def filtered(self, text: str) -> KernelRows:
         """Rows whose short name (with the grid behind it), full name or kind contains `text`, ignoring case.
 

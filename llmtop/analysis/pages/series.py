@@ -91,6 +91,10 @@ class SeriesTable:
                 return last
         return _VALUES[column](self._known(key))
 
+    def filters_at_once(self, text: str) -> bool:
+        """Whether they are few: names are known."""
+        return len(self) <= SORTED_AT_ONCE
+
     def filtered(self, text: str) -> SeriesTable:
         """Those of a track, a number or a source whose name contains `text`, ignoring case."""
         wanted = text.casefold()

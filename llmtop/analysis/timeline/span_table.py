@@ -83,6 +83,9 @@ class SpansOfLine:
     def sorts_at_once(self, column: str) -> bool:
         return False
 
+    def filters_at_once(self, text: str) -> bool:
+        return False
+
     def filtered(self, text: str) -> RowTable:
         return self._held.filtered(text)
 
