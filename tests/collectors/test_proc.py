@@ -18,6 +18,7 @@ from llmtop.collectors.proc import ProcCollector
 from llmtop.collectors.proc_threads import Thread, ThreadAccess
 from llmtop.collectors.thread_causes import cause_of_syscall, cause_of_wchan
 from llmtop.model import (
+    NS_PER_S,
     Metric,
     Missing,
     ProcessEnd,
@@ -154,6 +155,16 @@ def test_process_numbers(busy: subprocess.Popen[str]) -> None:
     rss = values[v.PROCESS_RSS]
     assert rss is not None
     assert 5e6 < rss < 200e6
+
+
+def test_cpu_time_is_what_the_kernel_counts() -> None:
+    """Of this process, which has used both: as `os.times` has it, to some ticks."""
+    before = os.times()
+    trace = ProcCollector(target(os.getpid())).poll()
+    after = os.times()
+    values = {r.metric: (r.value or 0.0) / NS_PER_S for r in trace.readings if r.track == ids.process(os.getpid())}
+    assert before.system - 0.05 <= values[v.PROCESS_SYSTEM] <= after.system + 0.05
+    assert sum(before[:2]) - 0.05 <= values[v.PROCESS_CPU] <= sum(after[:2]) + 0.05
 
 
 def test_switches_are_counted(busy: subprocess.Popen[str]) -> None:
