@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json", "md", "csv", "html")
 STACK_FORMATS = ("folded", "speedscope")
-OF_KERNELS = ("line", "instruction", "occupancy")
+OF_KERNELS = ("line", "instruction", "occupancy", "traffic")
 """What is told of chosen kernels, if one likes: the values of `CodeBy`, and pages of kernels."""
 BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory", "series", *OF_KERNELS)
 """The values of `By` and `Listed` of the analysis, which is not loaded for them, what goes over time, and those."""
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=BY,
         help="add a table of a timeline's time, calls, copies or memory, of numbers over time, of where in their code "
-        "kernels wait, or of their occupancy; as csv that table alone",
+        "kernels wait, of their occupancy, or of what they move through the memory system; as csv that table alone",
     )
     parser.add_argument(
         "--kernel", metavar="NAME", help=f"with --by {'|'.join(OF_KERNELS)}: kernels with this in their name"

@@ -17,6 +17,7 @@ from llmtop.cli.report_occupancy import occupancy_by
 from llmtop.cli.report_series import series_over_time
 from llmtop.cli.report_source import code_by
 from llmtop.cli.report_time import time_by
+from llmtop.cli.report_traffic import traffic_by
 from llmtop.errors import FileError
 from llmtop.model import Unknown
 
@@ -67,6 +68,7 @@ _KINDS: Mapping[str, _Kind] = {
     "series": _Kind(series_over_time, _meanwhile, _MEANWHILE),
     **dict.fromkeys(CodeBy, _Kind(code_by, only_range)),
     "occupancy": _Kind(occupancy_by, only_range),
+    "traffic": _Kind(traffic_by, only_range),
 }
 
 

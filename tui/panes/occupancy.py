@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
-from textual.content import Content
 
-from llmtop.analysis.kernels.absent import no_kernels, not_of_kernels
 from llmtop.analysis.kernels.occupancy_what_if import OccupancyWhatIf, occupancy_what_if
-from llmtop.model import Unknown
-from llmtop.tui.panes.one_kernel import KernelChoice, OneKernelPane
-from llmtop.tui.render.lines import explain
+from llmtop.tui.panes.one_kernel import KernelPage, KernelPagePane
 from llmtop.tui.render.occupancy import NEEDS, OccupancyScreen, draw_occupancy
 
 if TYPE_CHECKING:
     from textual.strip import Strip
 
     from llmtop.analysis.kernels.occupancy_calculator import BlockNeeds
-    from llmtop.model import Trace
+    from llmtop.model import Trace, Unknown
     from llmtop.tui.render.look import Look
 
-_OF_TIMELINES = Unknown("a timeline does not count warps", "Session has the command of Nsight Compute that does")
 
-
-@dataclass(frozen=True, slots=True)
-class OccupancyView(KernelChoice):
-    """One of the kernels, with its occupancy, or why that cannot be told."""
-
-    page: OccupancyWhatIf | Unknown
-
-
-class OccupancyPane(OneKernelPane[OccupancyView]):
+class OccupancyPane(KernelPagePane[OccupancyWhatIf]):
     """What a block needs, what an SM has, and curves between the two; keys try other blocks."""
 
     number = 9
@@ -56,23 +42,11 @@ class OccupancyPane(OneKernelPane[OccupancyView]):
         self._block: BlockNeeds | None = None
         """The block that is tried; None for that of the launch."""
 
-    @classmethod
-    def why_not(cls, trace: Trace) -> Unknown | None:
-        return _OF_TIMELINES if trace.spans else not_of_kernels(trace)
+    def page(self, trace: Trace, launch: int) -> OccupancyWhatIf | Unknown:
+        return occupancy_what_if(trace, launch)
 
-    def view(self, trace: Trace) -> OccupancyView | Unknown:
-        if why := no_kernels(trace):
-            return why
-        choice = self.chosen(trace)
-        return OccupancyView(choice.launches, choice.at, choice.name, occupancy_what_if(trace, choice.launch))
-
-    def subtitle(self, view: OccupancyView) -> Content:
-        return Content(view.said)
-
-    def draw(self, view: OccupancyView, width: int, height: int, look: Look) -> list[Strip]:
-        if isinstance(view.page, Unknown):
-            return explain(view.page, width, height, look)
-        screen = OccupancyScreen(view.page, self._block or view.page.launched, NEEDS[self.at])
+    def draw_page(self, page: OccupancyWhatIf, width: int, height: int, look: Look) -> list[Strip]:
+        screen = OccupancyScreen(page, self._block or page.launched, NEEDS[self.at])
         return draw_occupancy(screen, width, height, look)
 
     def count(self) -> int:
@@ -84,7 +58,7 @@ class OccupancyPane(OneKernelPane[OccupancyView]):
 
     @property
     def _page(self) -> OccupancyWhatIf | None:
-        page = self._view.page if isinstance(self._view, OccupancyView) else None
+        page = self._view.page if isinstance(self._view, KernelPage) else None
         return page if isinstance(page, OccupancyWhatIf) else None
 
     def action_change(self, step: int) -> None:

@@ -6,13 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from textual.binding import Binding, BindingType
+from textual.content import Content
 
+from llmtop.analysis.kernels.absent import no_kernels, not_of_kernels
 from llmtop.analysis.kernels.table import kernels_of
+from llmtop.model import Unknown
 from llmtop.tui.aside import analyse_on_thread
 from llmtop.tui.panes.lines import PagedPane
+from llmtop.tui.render.lines import explain
 
 if TYPE_CHECKING:
+    from textual.strip import Strip
+
     from llmtop.model import Trace
+    from llmtop.tui.render.look import Look
+
+_OF_TIMELINES = Unknown("a timeline has no counters of kernels", "Session has the command of Nsight Compute that does")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +76,11 @@ class OneKernelPane(PagedPane[C], Generic[C]):
         return self._wanted
 
     def action_kernel(self, step: int) -> None:
-        """Show another kernel."""
-        if isinstance(self._view, KernelChoice):
+        """Show another kernel: of the one that was asked for last, whether it is on the screen by now or not."""
+        if isinstance(self._view, KernelChoice) and self._trace is not None:
             launches = self._view.launches
-            self.show_kernel(launches[(self._view.at + step) % len(launches)])
+            at = self._view.at if self._wanted is None else kernels_of(self._trace).place(self._wanted)
+            self.show_kernel(launches[(at + step) % len(launches)])
 
     def show_kernel(self, launch: int) -> None:
         """The cursor stays where it is the kernel that is shown; before there is a trace, `view` heeds it."""
@@ -82,3 +92,43 @@ class OneKernelPane(PagedPane[C], Generic[C]):
 
     def leave_kernel(self) -> None:
         """Forget what is of the kernel that is shown: another one comes."""
+
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPage(KernelChoice, Generic[P]):
+    """One of the kernels, with what its counters tell, or why they do not."""
+
+    page: P | Unknown
+
+
+class KernelPagePane(OneKernelPane[KernelPage[P]], Generic[P]):
+    """A pane of what the counters of one kernel tell, in a report of them."""
+
+    @classmethod
+    def why_not(cls, trace: Trace) -> Unknown | None:
+        return _OF_TIMELINES if trace.spans else not_of_kernels(trace)
+
+    def page(self, trace: Trace, launch: int) -> P | Unknown:
+        """What is drawn of a launch, or why there is nothing to draw."""
+        raise NotImplementedError
+
+    def draw_page(self, page: P, width: int, height: int, look: Look) -> list[Strip]:
+        """The page in lines, as many as there is room for."""
+        raise NotImplementedError
+
+    def view(self, trace: Trace) -> KernelPage[P] | Unknown:
+        if why := no_kernels(trace):
+            return why
+        choice = self.chosen(trace)
+        return KernelPage(choice.launches, choice.at, choice.name, self.page(trace, choice.launch))
+
+    def subtitle(self, view: KernelPage[P]) -> Content:
+        return Content(view.said)
+
+    def draw(self, view: KernelPage[P], width: int, height: int, look: Look) -> list[Strip]:
+        if isinstance(view.page, Unknown):
+            return explain(view.page, width, height, look)
+        return self.draw_page(view.page, width, height, look)

@@ -34,6 +34,7 @@ MODULES = (
     "timeline",
     "memory",
     "occupancy",
+    "memory_chart",
     "diff",
 )
 """The modules beside this one whose `VIEW` shows a part of a file; the first that a file has is what it opens on. A new
@@ -64,7 +65,7 @@ _NEEDS: Final[Mapping[str, Callable[[Trace, Context], bool]]] = {
     "gpu_faults": _is_of_a_fault,
     **dict.fromkeys(("spans", "steps", "timeline", "memory"), _is_of_time),
     **dict.fromkeys(("stacks", "threads", "syscalls", "series", "gpu"), _is_of_a_system),
-    "occupancy": _is_of_kernels,
+    **dict.fromkeys(("occupancy", "memory_chart"), _is_of_kernels),
     "diff": _is_compared,
 }
 """What a file must have at least for the module of a view to be loaded: a report of kernels is on the screen sooner
