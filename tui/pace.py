@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import deque
@@ -16,6 +17,8 @@ MOST_APART_S = 1.0
 """What has failed is on the screen within two seconds: a poll later at most, and so long after it."""
 _LOOKED_BACK = 20
 """Frames, of which the mean counts: some cost thrice the others, and keys that were pressed meanwhile cost time too."""
+_MOST_STRETCH = 3.0
+"""Means over ten seconds that are five seconds old are still means of the same time, half of it."""
 _LEAST_LOOKED = 5
 """The first frames load what the others use."""
 
@@ -62,12 +65,17 @@ class FramePace:
 
     def apart_s(self, interval_s: float) -> float:
         """Seconds from one frame to the next: at least the interval, and beyond it at most `MOST_APART_S`."""
-        if interval_s >= MOST_APART_S or len(self._frames) < _LEAST_LOOKED:
-            return interval_s
-        left = OWN_BUDGET - statistics.fmean(frame.others for frame in self._frames)
-        drawing = statistics.fmean(frame.drawing for frame in self._frames)
-        return min(MOST_APART_S, max(interval_s, drawing / left)) if left > 0 else MOST_APART_S
+        return max(interval_s, min(MOST_APART_S, self._needed_s()))
 
     def stretch(self, interval_s: float) -> float:
-        """By how much frames are further apart than the interval, in halves."""
-        return round(2 * self.apart_s(interval_s) / interval_s) / 2
+        """How many intervals frames had to be apart, were there no limit to it: in halves, at most `_MOST_STRETCH`."""
+        if interval_s >= MOST_APART_S:
+            return 1.0
+        return max(1.0, round(2 * min(_MOST_STRETCH, self._needed_s() / interval_s)) / 2)
+
+    def _needed_s(self) -> float:
+        """How far apart frames have to be for the budget."""
+        if len(self._frames) < _LEAST_LOOKED:
+            return 0.0
+        left = OWN_BUDGET - statistics.fmean(frame.others for frame in self._frames)
+        return statistics.fmean(frame.drawing for frame in self._frames) / left if left > 0 else math.inf

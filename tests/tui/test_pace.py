@@ -57,6 +57,11 @@ def test_it_follows_what_frames_cost_now() -> None:
     assert paced([*[dear] * 30, *[cheap] * 20]).apart_s(0.5) == 0.5
 
 
-@pytest.mark.parametrize(("drawing", "stretch"), [(0.010, 1.0), (0.0135, 1.5), (0.2, 2.0)])
+@pytest.mark.parametrize(("drawing", "stretch"), [(0.010, 1.0), (0.0135, 1.5), (0.022, 2.5), (0.2, 3.0)])
 def test_panes_that_need_not_follow_each_frame_wait_longer(drawing: float, stretch: float) -> None:
     assert paced([(0.5, drawing, 0.010)] * 20).stretch(0.5) == stretch
+    assert paced([(0.5, drawing, 0.010)] * 20).stretch(1.0) == 1.0, "once a second is what is asked for anyway"
+
+
+def test_collectors_that_take_the_whole_budget_leave_the_slowest_pace() -> None:
+    assert paced([(0.5, 0.010, 0.030)] * 20).stretch(0.5) == 3.0
