@@ -19,7 +19,7 @@ from llmtop.analysis.timeline.join import joined
 from llmtop.analysis.timeline.work import gpus_at_work
 from llmtop.errors import ApartError, FileError
 from llmtop.model import ClockBasis, ClockFit, Issue, Severity, Unknown
-from llmtop.parsers.registry import PARSERS, load
+from llmtop.parsers.registry import PARSERS, is_report, load
 from llmtop.text import clean, listed
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _FEW = 4
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
-    """The files to read: of folders those that may be timelines, in the order of their names.
+    """The files to read: of folders those that may be timelines, else all reports, in the order of their names.
 
     Raises:
         FileError: A folder has none, or more than anybody has ranks.
@@ -59,9 +59,9 @@ def _in_folder(folder: Path) -> list[Path]:
         raise FileError(f"{folder} cannot be read: {error.strerror}") from error
     below = [one for path in inside if path.is_dir() and is_folder(path) for one in path.iterdir() if one.is_file()]
     every = [path for path in inside if path.is_file() or (path.is_dir() and not is_folder(path))]
-    found = _timelines(every) or _timelines(below)
+    found = _timelines(every) or _timelines(below) or sorted(path for path in every if is_report(path))
     if not found:
-        raise FileError(f"{folder} is a folder without timelines: no {listed(_SUFFIXES, 'or')} is in it")
+        raise FileError(f"{folder} is a folder without reports: no {listed(_SUFFIXES, 'or')}, nor any other, is in it")
     if len(found) > MOST_FILES:
         raise FileError(f"{folder} holds {len(found)} timelines: give at most {MOST_FILES} by name")
     return found
@@ -125,7 +125,8 @@ class RunFiles:
             FileError: None of them could be read.
         """
         if not self._traces:
-            raise FileError("; ".join(self._unread))
+            more = f"; and {len(self._unread) - _FEW} more" if len(self._unread) > _FEW else ""
+            raise FileError("; ".join(self._unread[:_FEW]) + more)
         issues = [Issue(Severity.WARNING, "rank-unread", f"a file is left out: {said}") for said in self._unread]
         if len(self._traces) == 1:
             return replace(self._traces[0], issues=[*issues, *self._traces[0].issues])

@@ -21,7 +21,7 @@ from llmtop.parsers.progress import tell
 from llmtop.units import binary_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO, TypeAlias
 
     Look: TypeAlias = Callable[[bytes, Path], object]
@@ -105,35 +105,56 @@ def unpacked(path: Path, kind: Compression, look: Look | None = None) -> Iterato
         FileError: The stream is truncated or corrupted, grows without measure, does not fit on the disk, or is wanted
             no more.
     """
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="llmtop-")
-    except OSError as error:
-        raise FileError(f"{path} cannot be unpacked: {error.strerror}; set TMPDIR to a writable place") from error
-    with folder as name:
-        plain = Path(name) / (path.name.removesuffix(kind.suffix) or "unpacked")
+    with private_folder(path) as folder:
+        plain = folder / (path.name.removesuffix(kind.suffix) or "unpacked")
         with path.open("rb") as source:
             _copy(path, kind, source, plain, look)
         yield plain
 
 
+@contextmanager
+def private_folder(path: Path) -> Iterator[Path]:
+    """Where a file is unpacked into, for as long as the block lasts.
+
+    Raises:
+        FileError: There is no place for it.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="llmtop-")
+    except OSError as error:
+        raise FileError(f"{path} cannot be unpacked: {error.strerror}; set TMPDIR to a writable place") from error
+    with folder as name:
+        yield Path(name)
+
+
+def within_measure(path: Path, pieces: Iterable[bytes], packed_bytes: int) -> Iterator[bytes]:
+    """What is unpacked, piece by piece, as long as it is no more than reports come to.
+
+    Raises:
+        FileError: It is a bomb, or of a size that nobody wrote before.
+    """
+    written = 0
+    for piece in pieces:
+        written += len(piece)
+        if written > MAX_UNPACKED or (written > RATIO_FROM and written > MAX_RATIO * packed_bytes):
+            raise FileError(
+                f"{path} unpacks to more than {binary_bytes(written)} from {binary_bytes(packed_bytes)}, which"
+                " no report does; if you trust it, unpack it yourself and open the result"
+            )
+        yield piece
+
+
 def _copy(path: Path, kind: Compression, source: BinaryIO, plain: Path, look: Look | None) -> None:
     """Unpack all streams of `source` into `plain`, watching the size."""
     packed_size = path.stat().st_size
-    written = 0
     head = b""
     try:
         with plain.open("wb") as target:
-            for piece in _pieces(kind, source):
-                written += len(piece)
+            for piece in within_measure(path, _pieces(kind, source), packed_size):
                 if look is not None and len(head) < HEAD_BYTES:
                     head += piece[:HEAD_BYTES]
                     if len(head) >= HEAD_BYTES:
                         look(head[:HEAD_BYTES], plain)
-                if written > MAX_UNPACKED or (written > RATIO_FROM and written > MAX_RATIO * packed_size):
-                    raise FileError(
-                        f"{path} unpacks to more than {binary_bytes(written)} from {binary_bytes(packed_size)}, which"
-                        " no report does; if you trust it, unpack it yourself and open the result"
-                    )
                 target.write(piece)
                 tell(path, "unpacking", source.tell(), packed_size)
     except EOFError as error:

@@ -7,18 +7,19 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmtop.errors import FileError
+from llmtop.parsers.archives import is_archive, names, place_in, take_out
 from llmtop.parsers.base import HEAD_BYTES
-from llmtop.parsers.compressed import COMPRESSIONS, compression_of, unpacked
+from llmtop.parsers.compressed import COMPRESSIONS, compression_of, private_folder, unpacked
 from llmtop.recording.reader import RecordingReader
 from llmtop.recording.row_reader import is_recording
 from llmtop.text import clean, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from llmtop.model import Trace
     from llmtop.parsers.base import Parser
@@ -51,7 +52,8 @@ PARSERS = _in_order(MODULES)
 def supported() -> str:
     """What `load` reads, for messages."""
     formats = listed(f"{parser.title} ({parser.extensions[0]})" for parser in PARSERS)
-    return f"{formats}, each also as {listed((kind.suffix for kind in COMPRESSIONS), last='or')}"
+    suffixes = [*(kind.suffix for kind in COMPRESSIONS), "in a .zip", "in a .tar"]
+    return f"{formats}, each also as {listed(suffixes, last='or')}"
 
 
 _STREAM = b"NVIDIA Nsight Systems Stream"
@@ -104,21 +106,86 @@ def _refuse_other(head: bytes, plain: Path) -> None:
 
 
 def _load(path: Path) -> Trace:
-    """Read a report, unpacked where it is compressed; messages name the file as it was given."""
+    """Read a report, unpacked where it is compressed or in an archive; messages name the file as it was given."""
     if _is_folder(path):
         for parser in PARSERS:
             if parser.sniff(b"", path):
                 return parser.parse(path)
-    head = read_head(path)
     with ExitStack() as stack:
-        plain = path
-        if kind := compression_of(head):
-            plain = stack.enter_context(unpacked(path, kind, partial(_refuse_unknown, path)))
-            head = read_head(plain)
+        plain = _taken_out(path, stack)
         try:
+            head = read_head(plain)
+            if kind := compression_of(head):
+                plain = stack.enter_context(unpacked(plain, kind, partial(_refuse_unknown, path)))
+                head = read_head(plain)
+            if is_archive(head):
+                plain = _only_report(path, plain, stack)
+                head = read_head(plain)
             return parser_for(head, plain).parse(plain)
         except FileError as error:
             raise _named(error, plain, path) from error
+
+
+def _taken_out(path: Path, stack: ExitStack) -> Path:
+    """Where a file lies; one that is in an archive is taken out for as long as the stack lasts."""
+    if (place := place_in(path)) is None:
+        return path
+    archive, name = place
+    with ExitStack() as meanwhile:
+        packed = _unpacked_archive(archive, meanwhile)
+        if packed is None:
+            raise FileError(f"{archive} is a file and no archive: nothing is in it")
+        return take_out(archive, packed, name, stack.enter_context(private_folder(path)))
+
+
+def _unpacked_archive(path: Path, stack: ExitStack) -> Path | None:
+    """The archive without what it is compressed by; None where it is none."""
+    head = read_head(path)
+    if (kind := compression_of(head)) is None:
+        return path if is_archive(head) else None
+    try:
+        plain = stack.enter_context(unpacked(path, kind, _refuse_no_archive))
+    except FileError:
+        return None  # what is wrong with it is said by who opens it
+    return plain if is_archive(read_head(plain)) else None
+
+
+def _refuse_no_archive(head: bytes, plain: Path) -> None:
+    if not is_archive(head):
+        raise FileError(f"{plain} is no archive")
+
+
+def reports_within(path: Path) -> list[Path]:
+    """The reports in an archive, as paths that `load` takes; none where it is none, or has none.
+
+    Raises:
+        FileError: The file cannot be read.
+    """
+    with ExitStack() as stack:
+        plain = _unpacked_archive(path, stack)
+        return [] if plain is None else [path / name for name in names(path, plain, _is_report)]
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file begins like a report, or is compressed as one may be."""
+    try:
+        return _is_report(read_head(path), path.name)
+    except FileError:
+        return False
+
+
+def _is_report(head: bytes, name: str) -> bool:
+    return compression_of(head) is not None or any(parser.sniff(head, Path(name)) for parser in PARSERS)
+
+
+def _only_report(path: Path, plain: Path, stack: ExitStack) -> Path:
+    """The one report in an archive, taken out for as long as the stack lasts."""
+    reports = names(path, plain, _is_report)
+    if len(reports) == 1:
+        return take_out(path, plain, reports[0], stack.enter_context(private_folder(path)))
+    if not reports:
+        raise FileError(f"{path} is an archive without a report; llmtop opens {supported()}")
+    raise FileError(f"{path} has {len(reports)} reports: name one, as in {path / reports[0]}")
 
 
 def _is_folder(path: Path) -> bool:
@@ -129,9 +196,10 @@ def _is_folder(path: Path) -> bool:
 
 
 def _refuse_unknown(path: Path, head: bytes, plain: Path) -> None:
-    """Before the rest is unpacked, which may be gigabytes: whether it is a report at all."""
+    """Before the rest is unpacked, which may be gigabytes: whether it is a report at all, or an archive."""
     try:
-        parser_for(head, plain)
+        if not is_archive(head):
+            parser_for(head, plain)
     except FileError as error:
         raise _named(error, plain, path) from error
 

@@ -386,7 +386,7 @@ def test_runs_one_after_the_other_on_one_host_are_apart(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_timelines_or_with_too_many_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="is a folder without timelines"):
+    with pytest.raises(FileError, match="is a folder without reports"):
         files_of([tmp_path])
     for i in range(257):
         (tmp_path / f"{i}.json").touch()

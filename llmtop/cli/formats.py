@@ -20,9 +20,30 @@ _HEAD = """\
 <!-- `make manual` writes this page; it is made of what the parsers say of themselves. -->
 
 `llmtop open` and `llmtop report` tell a file by its content, whatever its name, and read it also where it is packed
-({}). What a file lacks is listed with the reason, and with the command that would collect it."""
+({}). What a file lacks is listed with the reason, and with the command that would collect it.
+
+- `-` is standard input: `ssh gpu7 cat run.ncu-rep | llmtop report -`.
+- A `.zip` or `.tar` (packed or not) is the reports in it; each has a name as in a folder: `run.zip/rank0.sqlite`.
+  Several become tabs of `open`, or the ranks of one run. Nothing is written beside a file.
+- A folder is the timelines in it as ranks of one run; else all of its reports. Quoted patterns are what they match."""
 
 _TAIL = """\
+## Nsight Compute's printed pages
+
+- Values are in base units whatever unit and language they were printed in, and as exact as they were printed.
+- `--page raw` has all metrics and the GPU, `--page details` has sections and rules; labels of sections are metrics by
+  the names of 2020.1 to 2025.3, and labels of other sections stay as they are. Values by instruction, source and
+  machine code are in the `.ncu-rep` alone.
+- Pages of several runs may stand in one file: `cat kernel_*.csv | llmtop report -` shows them together. What the tool
+  and the program say meanwhile may stand between.
+
+## Stacks
+
+- Samples of perf weigh what `perf report` counts: time for `cpu-clock` and `task-clock`, else the event. A recording
+  (`perf.data`) is read by the perf that is there, which is kept from asking servers for symbols.
+- `llmtop report --format folded` and `--format speedscope` write the stacks of any file that has some, and of an
+  `.ncu-rep` where the code of its kernels waits, in % of their time.
+
 ## Nsight Systems
 
 - An SQLite export is read as it is looked at: what the kernel table and the causes of idle time rest on at once, OS

@@ -24,15 +24,19 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UsageError: A folder of sources is none, or the terminal does not do.
     """
+    from llmtop.cli.inputs import STANDARD_INPUT, opened_inputs, take_keyboard
     from llmtop.cli.live import refuse_unfit_terminal
 
     check_source_dirs(args.source_dir)
-    refuse_unfit_terminal()
-    if len(args.paths) == 1 and (code := _played(args.paths[0])) is not None:
-        return code
-    from llmtop.tui.screens.explore import explore
+    with opened_inputs(args.paths) as paths:
+        if STANDARD_INPUT in args.paths:
+            take_keyboard()
+        refuse_unfit_terminal()
+        if len(paths) == 1 and (code := _played(paths[0])) is not None:
+            return code
+        from llmtop.tui.screens.explore import explore
 
-    return explore(args.paths, True if args.together else False if args.apart else None, args.source_dir)
+        return explore(paths, True if args.together else False if args.apart else None, args.source_dir)
 
 
 def _played(path: Path) -> int | None:

@@ -96,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
             written.
         UsageError: The output is the input, or a folder of sources is none.
     """
+    from llmtop.cli.inputs import STANDARD_INPUT, opened_inputs
     from llmtop.cli.waiting import telling_progress
     from llmtop.parsers.source_files import with_sources
 
@@ -104,8 +105,15 @@ def run(args: argparse.Namespace) -> int:
     if args.kernel is not None and args.by not in OF_KERNELS:
         raise UsageError(f"--kernel goes with --by {'|'.join(OF_KERNELS)}")
     check_source_dirs(args.source_dir)
-    with telling_progress(sys.stderr):
-        trace = with_sources(read_report(args.paths, is_together=args.together), args.source_dir)
+    with opened_inputs(args.paths) as paths:
+        with telling_progress(sys.stderr):
+            trace = with_sources(read_report(paths, is_together=args.together), args.source_dir)
+        if list(args.paths) == [STANDARD_INPUT]:
+            trace = replace(trace, origin=replace(trace.origin, path="standard input"))
+        return _print(args, trace)
+
+
+def _print(args: argparse.Namespace, trace: Trace) -> int:
     if args.kernel is not None:
         _refuse_unknown_kernel(trace, args.kernel)
     reported = trace if args.range is None else in_range(trace, args.range)
