@@ -119,7 +119,7 @@ class NcuCsvParser:
             _origin(path, reader, details),
             kernels=kernels,
             issues=tuple(reader.issues()),
-            missing=tuple(_missing(kernels)),
+            missing=tuple(_missing(kernels, reader.launches)),
         )
 
 
@@ -488,8 +488,11 @@ def _distinct(identities: Iterable[Mapping[str, str]], column: str) -> str:
     return clean(", ".join(dict.fromkeys(filter(None, (identity.get(column, "") for identity in identities)))))
 
 
-def _missing(table: KernelTable) -> Iterator[Missing]:
+def _missing(table: KernelTable, launches: Sequence[PrintedLaunch]) -> Iterator[Missing]:
     """What no printed page, or not this one, has."""
+    if any(isinstance(launch.page, _DetailsPage) for launch in launches):
+        reason = "the details page has what sections show first: --page raw has all that was collected"
+        yield Missing(whats.told("other metrics"), Unknown(reason, _WHOLE, UnknownKind.NOT_COUNTED))
     yield Missing(
         whats.TIMELINE, Unknown("Nsight Compute runs kernels one by one, so a page has no timeline", TIMELINE)
     )

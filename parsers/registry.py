@@ -34,6 +34,8 @@ MODULES = (
     "nsys",
     "perf_script",
     "speedscope",
+    "bpftrace_maps",
+    "py_spy_dump",
     "folded_stacks",
     "kineto",
 )

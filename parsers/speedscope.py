@@ -16,7 +16,7 @@ from llmtop import whats
 from llmtop.errors import FileError
 from llmtop.model import Issue, Missing, Origin, Severity, Trace, Unknown
 from llmtop.parsers.base import Content
-from llmtop.parsers.stack_sums import StackSums
+from llmtop.parsers.stack_sums import StackSums, placed
 from llmtop.text import clean, redact
 from llmtop.units import binary_bytes
 
@@ -142,13 +142,7 @@ class _Profiles:
 
 
 def _frame_name(frame: Any) -> str:
-    """A function as py-spy's folded stacks have it: `step (engine.py:65)`."""
-    if not isinstance(frame, dict):
-        return ""
-    name, file, line = str(frame.get("name") or ""), frame.get("file"), frame.get("line")
-    if not isinstance(file, str) or not file or f"({file}" in name:
-        return name
-    return f"{name} ({file}:{line})" if isinstance(line, int) else f"{name} ({file})"
+    return placed(frame.get("name"), frame.get("file"), frame.get("line")) if isinstance(frame, dict) else ""
 
 
 def _numbers(values: object) -> list[float]:

@@ -16,6 +16,18 @@ if TYPE_CHECKING:
 UNNAMED = "[unknown]"
 
 
+def placed(name: object, file: object, line: object) -> str:
+    """A function with its place, as py-spy's folded stacks have it; what is no text or number is left out.
+
+    >>> placed("step", "engine.py", 65), placed("step", "engine.py", None), placed(None, "", 3)
+    ('step (engine.py:65)', 'step (engine.py)', '')
+    """
+    function = name if isinstance(name, str) else ""
+    if not isinstance(file, str) or not file or f"({file}" in function:
+        return function
+    return f"{function} ({file}:{line})" if isinstance(line, int) else f"{function} ({file})"
+
+
 class StackSums:
     """Sums of the weights of stacks, by their unit, thread and frames."""
 
