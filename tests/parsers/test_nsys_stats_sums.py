@@ -26,6 +26,7 @@ from llmtop.model import SpanTable, Trace, Unknown
 from llmtop.parsers.registry import load
 from llmtop.text import clean
 from tests.cli.by_tables import report_by
+from tests.cli.test_report_by import document
 from tests.nvidia_tools import tools
 from tests.parsers.sample_reports import OTHERS, SAMPLE_TRACES, content
 
@@ -345,3 +346,36 @@ def test_unified_memory_stands_below_the_copies(unified: Path, monkeypatch: pyte
     assert "unified memory: " in said
     assert "60 CPU and " in said
     assert unified_memory(load(SAMPLE_TRACES / "nsys" / "2025.3.2" / "llama-prefill-decode.sqlite.xz")) is None
+
+
+def test_unified_memory_is_told_in_the_document_and_in_csv(unified: Path) -> None:
+    with closing(sqlite3.connect(unified)) as database:
+        moved = dict(
+            database.execute(
+                "SELECT copyKind, sum(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY GROUP BY 1 HAVING copyKind > 10"
+            )
+        )
+        (faults,) = database.execute("SELECT sum(numberOfPageFaults) FROM CUDA_UM_GPU_PAGE_FAULT_EVENTS").fetchone()
+    told = document(read(unified), "copy")["by"]["unified"]
+    assert (told["to_gpu_bytes"], told["to_cpu_bytes"]) == (moved[11], moved[12])
+    assert (told["cpu_faults"], told["gpu_faults"]) == (60, faults)
+    assert sum(one["gpu_faults"] for one in told["addresses"]) == faults
+    assert sum(one["cpu_faults"] for one in told["instructions"]) == 60
+    rows = list(csv.DictReader(io.StringIO(report_by(read(unified), "csv", "copy"))))
+    whole, *pages = (row for row in rows if row["kind"] == "unified")
+    sums = ("to_gpu_bytes", "to_cpu_bytes", "cpu_faults", "gpu_faults")
+    assert [int(whole[key]) for key in sums] == [told[key] for key in sums]
+    assert int(whole["total_bytes"]) == moved[11] + moved[12]
+    assert [(row["name"], row["total_ns"]) for row in pages] == [
+        (one["address"], str(one["ns"])) for one in told["addresses"]
+    ]
+    assert [row["cpu_faults"] for row in rows if row["kind"] == "faulting-instruction"] == [
+        str(one["cpu_faults"]) for one in told["instructions"]
+    ]
+    assert {row["to_gpu_bytes"] for row in rows if row["kind"] == "memcpy"} == {""}
+
+
+def test_a_capture_without_unified_memory_says_so_in_the_document() -> None:
+    sample = SAMPLE_TRACES / "nsys" / "2025.3.2" / "llama-prefill-decode.sqlite.xz"
+    assert document(load(sample), "copy")["by"]["unified"] is None
+    assert "unified" not in document(load(sample), "api")["by"]

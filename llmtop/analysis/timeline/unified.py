@@ -101,11 +101,8 @@ def _faulted(trace: Trace, instructions: Counter[str]) -> Iterator[tuple[str, st
             instructions[str(note[NOTED_INSTRUCTION])] += 1
 
 
-def unified_lines(trace: Trace) -> Iterator[str]:
-    """The same in sentences; none where there is nothing."""
-    found = unified_memory(trace)
-    if found is None:
-        return
+def unified_lines(found: UnifiedMemory) -> Iterator[str]:
+    """The same in sentences."""
     yield f"unified memory: {_page_text(found.whole)}, at {count(len(found.pages))} addresses"
     for page in found.pages[:_TOLD]:
         yield f"  {page.address}: {_page_text(page)}"
