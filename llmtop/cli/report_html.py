@@ -393,7 +393,7 @@ _SPAN_COLUMNS = (
     Column("launches", "launched", "1"),
     Column("bytes", "bytes", "bytes"),
     Column("rate", "rate", "bytes/s"),
-    Column("recorded", "recorded", help="categories and payloads of NVTX, and the like"),
+    Column("recorded", "recorded", help="what else is told of them, as categories and payloads"),
 )
 
 if TYPE_CHECKING:

@@ -319,7 +319,8 @@ def _timeline(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
     if not totals.spans:
         return
     yield from heading("Timeline", style)
-    spans = ", ".join(_counted_spans(kind, count) for kind, (count, _) in totals.spans.items())
+    titles = {**_SPANS, SpanKind.NVTX: trace.origin.range_term}
+    spans = ", ".join(_counted_spans(kind, titles.get(kind, kind), n) for kind, (n, _) in totals.spans.items())
     yield from wrapped(spans, style, "  ")
     yield from _idle(idle_view(trace), style)
     sent = communication(trace)
@@ -329,8 +330,7 @@ def _timeline(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
             yield from wrapped(f"{gpu_title(gpu.gpu)}: {described(gpu)}", style, "  ", "    ")
 
 
-def _counted_spans(kind: str, count: int) -> str:
-    title = _SPANS.get(kind, kind)
+def _counted_spans(kind: str, title: str, count: int) -> str:
     return f"{title} {counted(count, 'time')}" if kind in _STATES else counted(count, title)
 
 

@@ -40,6 +40,11 @@ class Origin:
         """Whether Nsight Compute made it, in whichever of its formats."""
         return self.kind.startswith("ncu")
 
+    @property
+    def has_nvtx(self) -> bool:
+        """Whether what the program marks is NVTX: then ncu finds the same ranges by their names."""
+        return self.range_term.startswith("NVTX")
+
 
 LIVE: Final = Origin("live")
 """Of all that collectors read."""

@@ -19,9 +19,11 @@ from llmtop.cli.report_text import report_text
 from llmtop.cli.text_layout import TextStyle
 from llmtop.model import Origin, Stack, Trace
 from llmtop.parsers.registry import load
+from tests.cli.by_tables import report_by
 from tests.kernel_traces import TIMELINE, spans
 from tests.nsys_capture import MS, Capture
 from tests.nsys_scenes import SCENES
+from tests.parsers.kineto_files import kineto_traces
 
 Made = Callable[[str], Trace]
 
@@ -158,3 +160,23 @@ def test_a_timeline_without_cuda_work_has_its_length_too() -> None:
     assert capture_length(trace) == '"of the capture" is a share of the 2.00 ms from the first to the last event'
     empty = replace(trace, spans={**trace.spans, "os": spans("os", [])})
     assert capture_length(empty) == capture_length(trace)
+
+
+@pytest.mark.parametrize("path", kineto_traces(), ids=lambda path: path.name)
+@pytest.mark.parametrize("by", ["step", "nvtx", "api"])
+def test_what_a_pytorch_program_marks_is_never_called_nvtx(path: Path, by: str) -> None:
+    """PyTorch's profiler records annotations; NVTX ranges are Nsight's."""
+    assert "NVTX" not in report_by(load(path), "text", by)
+
+
+def test_no_command_for_ncu_looks_for_an_annotation_of_pytorch_among_nvtx_ranges() -> None:
+    of_nvtx = load(TIMELINE)
+    of_pytorch = replace(of_nvtx, origin=replace(of_nvtx.origin, range_term="annotation"))
+    commands = [report_by(only, "text", None) for only in (_only(of_nvtx), _only(of_pytorch))]
+    assert ["--nvtx-include decode" in text for text in commands] == [True, False]
+
+
+def _only(trace: Trace) -> Trace:
+    only = only_range(trace, "decode")
+    assert isinstance(only, Trace)
+    return only

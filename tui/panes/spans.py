@@ -52,7 +52,7 @@ _MEANINGS: Mapping[str, str] = {
 _NO_TIMELINE = Unknown("this file has no timeline")
 _KERNELS_ALONE = Unknown("the capture has kernels and nothing else", "collect more: the Session view has the command")
 _COLUMNS = (
-    Column("kind", "kind", width=11, shrink=1, help="NVTX range, copy, CUDA call, OS call ...: / finds it"),
+    Column("kind", "kind", width=11, shrink=1, help="range, copy, CUDA call, OS call ...: / finds it"),
     Column("name", "name", width=0, help="of the range, the copy's direction, the call"),
     Column("count", "count", "1", width=7, help="how many"),
     Column("total", "total", "ns", width=8, help="time added up; ranges within each other count each"),
@@ -63,7 +63,7 @@ _COLUMNS = (
     Column("bytes", "bytes", "bytes", width=9, shrink=6, help="moved, of copies and fills"),
     Column("rate", "rate", "bytes/s", width=9, shrink=4, help="bytes over the time"),
 )
-_RECORDED = Column("recorded", "recorded", width=24, shrink=7, help="categories and payloads of NVTX, and the like")
+_RECORDED = Column("recorded", "recorded", width=24, shrink=7, help="what else is told of them: categories, payloads")
 
 
 class SpansPane(ListPane["dict[Hashable, SpanRow] | tuple[ListedRow, ...]"]):

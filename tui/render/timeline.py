@@ -16,7 +16,7 @@ from llmtop.analysis.timeline.causes import TITLES
 from llmtop.model import GPU_WORK, SpanKind
 from llmtop.tui.render.lines import Part, cut, fill, line, pad, spelled, width_of
 from llmtop.tui.render.ruler import ruler_line
-from llmtop.tui.render.timeline_words import cause_role, colour_of, fill_of, fitted, label_of
+from llmtop.tui.render.timeline_words import RANGES, cause_role, colour_of, fill_of, fitted, label_of
 from llmtop.units import percent, quantity
 
 if TYPE_CHECKING:
@@ -270,6 +270,8 @@ class _Drawing:
         code = own.codes[run.place]
         kind, name = self.picture.timeline.name(code)
         role, title = colour_of(kind, name)
+        if title == RANGES:
+            title = self.picture.timeline.trace.origin.range_term.removesuffix(" range")
         self.colours[_GPU if kind in _ON_GPUS else _THREADS, role, title] += 1
         self.has_merged |= run.count > 1
         self.has_selected |= i == self.picture.at and code == self.picture.selected

@@ -30,13 +30,15 @@ _FAMILIES = {
     KernelFamily.OTHER: ("stall8", "other kernel"),
 }
 """Matrix products of all shapes share a colour, and so does what reads, changes a little and writes back."""
+RANGES = "NVTX"
+"""What a program marks itself; other sources than NVTX have a word of their own for it (`Origin.range_term`)."""
 _KINDS: Mapping[str, tuple[str, str]] = {
     SpanKind.MEMCPY: _COPY,
     SpanKind.MEMSET: _COPY,
     SpanKind.GRAPH: ("series6", "CUDA graph"),
-    SpanKind.NVTX: ("band", "NVTX"),
-    SpanKind.MARK: ("band", "NVTX"),
-    SpanKind.GPU_RANGE: ("band", "NVTX"),
+    SpanKind.NVTX: ("band", RANGES),
+    SpanKind.MARK: ("band", RANGES),
+    SpanKind.GPU_RANGE: ("band", RANGES),
     SpanKind.PAGE_FAULT: ("stall1", "page fault"),
     SpanKind.OPERATOR: ("series2", "operator"),
     SpanKind.PYTHON: ("accent", "Python"),
@@ -65,7 +67,8 @@ _LETTERS = {
     TITLES[Cause.DESCHEDULED]: "w",
     TITLES[Cause.PROFILER]: "p",
     TITLES[Cause.NO_WORK]: "i",
-    "NVTX": "n",
+    RANGES: "n",
+    "annotation": "n",
     "operator": "r",
     "Python": "y",
     "CPU sample": "m",

@@ -108,7 +108,7 @@ def where_to_run(trace: Trace) -> str:
         parts.append(f"commands are to run in {where}, as the program did")
     has_timeline = trace.kernels is not None and len(trace.kernels) and not trace.origin.is_ncu
     if has_timeline and not begins_where_told(trace) and not is_of_amd(trace):
-        midway = f"{_MIDWAY}{_IN_RANGE if SpanKind.NVTX in trace.spans else ''}"
+        midway = f"{_MIDWAY}{_IN_RANGE if SpanKind.NVTX in trace.spans and trace.origin.has_nvtx else ''}"
         parts.append(midway if _is_midway(trace) else _FROM_WHERE)
     return "; ".join(parts)
 

@@ -46,15 +46,21 @@ def other_kinds(trace: Trace) -> str:
     share = next((one.share for one in family_shares(trace) if one.family is KernelFamily.OTHER), 0.0)
     if share < OTHER_NOTABLE:
         return ""
-    ranges = "the table by NVTX range has their parts" if range_shares(trace) else _MARK.of(trace)
+    ranges = f"the table by {trace.origin.range_term} has their parts" if range_shares(trace) else _marking(trace)
     return (
         "other: kernels with names of no library that llmtop knows, mostly the program's own: the table of kernels has "
         f"each of them; {ranges}"
     )
 
 
-_PHASES = "to have them by what they are for, mark phases with NVTX ranges"
-_MARK = Words(pytorch=f"{_PHASES} (torch.cuda.nvtx.range)", other=f"{_PHASES} (nvtxRangePush, nvtxRangePop)")
+_MARK = Words(pytorch="torch.cuda.nvtx.range", other="nvtxRangePush, nvtxRangePop")
+
+
+def _marking(trace: Trace) -> str:
+    """How to have them by what they are for; PyTorch's profiler records no NVTX."""
+    term = trace.origin.range_term
+    how = _MARK.of(trace) if trace.origin.has_nvtx else "torch.profiler.record_function"
+    return f"to have them by what they are for, mark phases with {term}s ({how})"
 
 
 @lru_cache(maxsize=8)

@@ -195,7 +195,8 @@ def only_range(trace: Trace, wanted: str) -> Trace | Unknown:
         names = [share.name for share in range_shares(trace)[:_NAMED]]
         if not names:
             remedy = "capture with ncu --nvtx or nsys --trace=cuda,nvtx"
-            return Unknown("no kernel was launched in an NVTX range", remedy)
+            why = Unknown(f"no kernel was launched in any {trace.origin.range_term}", remedy)
+            return trace.why_missing(whats.NVTX) or why
         return Unknown(f'no kernel was launched in a range "{wanted}"', f"there are: {', '.join(names)}")
     why = Unknown(
         f'only kernels of the {trace.origin.range_term} "{wanted}" are looked at', _WITHOUT_RANGE, UnknownKind.NOT_ASKED
@@ -250,7 +251,7 @@ def _begun(trace: Trace, origin: Origin) -> Origin:
 def _origin(origin: Origin, wanted: str, names: set[str]) -> Origin:
     """The report, of this range alone: what chooses a launch for a command counts those of the range."""
     only: dict[str, Fact] = {RANGE_FACT: wanted}
-    if not origin.is_ncu and len(names) == 1:
+    if not origin.is_ncu and origin.has_nvtx and len(names) == 1:
         only |= {INCLUDE_FACT: f"{names.pop()}/"}
     origin = replace(origin, facts={**origin.facts, **only})
     command = origin.facts.get(OriginFact.COMMAND, "")

@@ -147,7 +147,7 @@ def finding(
         message=f"idle {_amounts(trace, lost)}{', in one gap' if lost.is_once else ''}: {message}",
         evidence=(
             *general,
-            *(f"{_whose(lost)}{one}" for one in (*evidence, *_evidence(lost.worst))),
+            *(f"{_whose(lost)}{one}" for one in (*evidence, *_evidence(lost.worst, trace.origin.range_term))),
             *_of_others(lost),
             *_stake(trace, lost, basis),
         ),
@@ -197,7 +197,7 @@ def called(part: IdlePart) -> str:
     return f"{TITLES[part.cause]} {part.name}".rstrip()
 
 
-def _evidence(lost: Loss) -> Iterator[str]:
+def _evidence(lost: Loss, range_term: str) -> Iterator[str]:
     told = [part for part in lost.parts[:_PARTS] if part.ns >= _TOLD_SHARE * lost.ns]
     for part in told:
         yield f"{called(part)}: {duration(part.ns)} in {_gaps(part)} (nsys)"
@@ -210,7 +210,7 @@ def _evidence(lost: Loss) -> Iterator[str]:
         ranges.update(dict(part.ranges))
     shown = [f"{name} {duration(ns)}" for name, ns in ranges.most_common(_RANGES) if ns >= _TOLD_SHARE * lost.ns]
     if shown:
-        yield f"of the calls, by NVTX range: {', '.join(shown)}"
+        yield f"of the calls, by {range_term}: {', '.join(shown)}"
 
 
 def _gaps(part: IdlePart) -> str:

@@ -294,12 +294,8 @@ def _groups(trace: Trace, uses: _Uses, track: TrackId) -> Iterator[TimelineRow]:
             yield row
             continue
         for domain, names in _domains(trace.spans[kind], uses.parts[kind][track]).items():
-            title = f"NVTX {domain}".strip() if _is_nvtx(trace) else f"{trace.origin.range_term}s"
+            title = f"NVTX {domain}".strip() if trace.origin.has_nvtx else f"{trace.origin.range_term}s"
             yield replace(row, key=f"{row.key}/{domain}" if domain else row.key, title=title, names=names)
-
-
-def _is_nvtx(trace: Trace) -> bool:
-    return trace.origin.range_term.startswith("NVTX")
 
 
 def _domains(spans: SpanTable, rows: TrackRows) -> dict[str, frozenset[int] | None]:

@@ -97,7 +97,8 @@ def find_steps(trace: Trace) -> Steps | Unknown:
 
 _NOT_FOUND = Unknown(
     "no range recurs over the GPU work, and its kernels do not repeat",
-    "mark each step with an NVTX range (torch.cuda.nvtx.range, nvtxRangePush) and capture with --trace=cuda,nvtx",
+    "mark each step: for nsys by torch.cuda.nvtx.range or nvtxRangePush and --trace=cuda,nvtx, for PyTorch's profiler "
+    "with its step()",
 )
 
 

@@ -30,7 +30,7 @@ _PREFILLS = re.compile(r"SinglePrefill|PrefillWithRagged|context_att|extend_att|
 """Those that are for prompts alone."""
 NOT_TOLD = Unknown(
     "no range says prefill or decode, and its attention kernels can do either",
-    "mark both with NVTX ranges that say so (torch.cuda.nvtx.range)",
+    "mark both with ranges that say so: torch.cuda.nvtx.range, for PyTorch's profiler record_function",
 )
 NO_ATTENTION = Unknown("no range says prefill or decode, and it has no attention kernel that is known by its name")
 
