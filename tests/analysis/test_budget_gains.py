@@ -206,7 +206,10 @@ def test_what_is_on_is_not_advised() -> None:
     assert gains(step_of({BudgetPart.REST: 0.005}, off))["torch.compile (--torch_compile)"].high == pytest.approx(
         0.0035
     )
-    assert "the beginnings of prompts cached (--prefix_caching)" in gains(step_of({BudgetPart.PROMPTS: 0.005}, off))
+    uncached = trace_of(rates={**SERVER_RATES, v.SERVER_PREFIX_HITS: 0.0}, facts=told(*every))
+    cached = "the beginnings of prompts cached (--prefix_caching)"
+    assert cached in gains(step_of({BudgetPart.PROMPTS: 0.005}, uncached))
+    assert cached not in gains(step_of({BudgetPart.PROMPTS: 0.005}, off))  # it hits, whatever the setting says
 
 
 def test_quantising_says_how_only_where_it_is_off() -> None:

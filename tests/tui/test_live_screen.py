@@ -143,6 +143,16 @@ async def test_the_zoomed_server_has_the_history_of_its_latencies(size: tuple[in
         assert all(lane in text for lane in ("TTFT mean", "ITL mean", "-5 min"))
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_zoomed_server_says_what_requests_get(size: tuple[int, int]) -> None:
+    async with running(fixed_app(), size) as pilot:
+        unzoomed = await press(pilot, "2")
+        assert "goodput" not in unzoomed
+        text = await press(pilot, "z")
+        assert "first token   TTFT 260 ms = queue 170 ms + all else 90 ms" in text
+        assert "goodput       requests " in text
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 async def test_the_zoomed_roofline_has_the_budget_of_a_step(size: tuple[int, int]) -> None:
     async with running(fixed_app(), size, keys=("1", "z")) as pilot:

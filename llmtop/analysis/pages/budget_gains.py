@@ -200,7 +200,10 @@ def _of_compute(step: MeasuredStep, term: BudgetTerm) -> Iterator[BudgetGain]:
 
 
 def _of_prompts(step: MeasuredStep, term: BudgetTerm) -> Iterator[BudgetGain]:
-    if said := switch_on(step.trace, Feature.PREFIX_CACHING, "the beginnings of prompts cached"):
+    hits = counter_increase(step.trace, step.server.id, v.SERVER_PREFIX_HITS, step.window_ns)
+    is_cached = not isinstance(hits, Unknown) and hits.amount > 0
+    said = switch_on(step.trace, Feature.PREFIX_CACHING, "the beginnings of prompts cached")
+    if said and not is_cached:
         yield BudgetGain(term.part, said, 0.0, term.seconds, "all of it: every prompt begins as one before")
     yield BudgetGain(term.part, "prefill elsewhere", 0.0, term.seconds, "all of it: steps that decode alone")
 
