@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmtop import procfs
+from llmtop.lines import Lines
 from llmtop.text import clean, group_name, redact
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ _NATIVE = re.compile(
     + r"(?P<words>(?:terminate called after|Fatal Python error|fatal error|[Ee]rror(?: \w+ing \w+)?:|CUDA error|"
     r"GGML_ASSERT|thread '[^']*' (?:\(\d+\) )?panicked).*)"
 )
+_WHAT = re.compile(r"\bwhat\(\):\s*(.*\S)")
+"""What the exception says that ended a program of C++; the line before has its type alone."""
+_TEXT = re.compile(r'"((?:[^"\\]|\\.)*)(?:"|$)')
+"""A text of JSON, also of a record that has been cut."""
+_ESCAPED = re.compile(r"\\(.)")
+_MEANT = {"n": "\n", "t": "\t", "r": ""}
 _TROUBLE = re.compile(r"File \".*\", line \d+|Traceback \(most recent call|\^\^\^|\b(?:ERROR|CRITICAL|FATAL)\b")
 _CONSEQUENCES = frozenset({"KeyboardInterrupt", "SystemExit", "CancelledError", "GeneratorExit", "BrokenPipeError"})
 """What a program says that is told to end, or whose other side has ended."""
@@ -59,6 +66,7 @@ def first_error(lines: Sequence[str]) -> str:
     >>> first_error(["INFO up", "(Engine pid=7) ERROR 11-23 [core.py:9] ValueError: no room", "RuntimeError: above"])
     'ValueError: no room'
     """
+    lines = [shown for line in lines for shown in _as_written(line)]
     found, calm = "", 0
     for i in range(len(lines) - 1, -1, -1):
         if words := _words(lines, i):
@@ -70,6 +78,18 @@ def first_error(lines: Sequence[str]) -> str:
     return found
 
 
+def _as_written(line: str) -> list[str]:
+    r"""The lines that a logger was given, of which it may make one record of JSON, tracebacks and all.
+
+    >>> _as_written('{"level": "error", "message": "it failed", "trace": "in load\\nValueError: no \\"a\\""}')
+    ['it failed', 'in load', 'ValueError: no "a"']
+    """
+    if not line.startswith("{"):
+        return [line]
+    texts = (_ESCAPED.sub(lambda found: _MEANT.get(found[1], found[1]), text) for text in _TEXT.findall(line))
+    return [one for text in texts if " " in text for one in text.splitlines()]
+
+
 def _words(lines: Sequence[str], i: int) -> str:
     found = _EXCEPTION.match(lines[i].rstrip()) or _NATIVE.match(lines[i].rstrip())
     if found is None:
@@ -77,6 +97,8 @@ def _words(lines: Sequence[str], i: int) -> str:
     words = found["words"]
     if words.split(":")[0].rpartition(".")[2] in _CONSEQUENCES:
         return ""
+    if words.startswith("terminate called") and (told := next(map(_WHAT.search, lines[i + 1 : i + 2]), None)):
+        words = f"{words}: {told[1]}"
     if words.endswith(":"):  # its message begins on the next line
         words += next((f" {rest}" for line in lines[i + 1 : i + 3] if (rest := _bare(line))), "")
     return words.rstrip(": ")[:_MOST_WORDS]
@@ -134,7 +156,9 @@ class ServerLog:
             data = os.pread(self._file, _MOST_BYTES, max(0, size - _MOST_BYTES))
         except OSError:  # on a file system that has gone away
             return ()
-        return data.decode(errors="replace").splitlines()[-MOST_LINES:]
+        read = Lines(MOST_LINES)
+        read.feed(data)
+        return read.last(MOST_LINES)
 
 
 def _regular_file(path: str) -> int | None:

@@ -55,6 +55,7 @@ class _LastSeen:
     """The server as it was when last seen alive: what another process is compared with."""
 
     start_ticks: int
+    role: str
     command: tuple[str, ...]
     ports: frozenset[int]
     network: str | None
@@ -122,6 +123,7 @@ class Follower:
         told = told_port(target, self._proc)
         self._seen = _LastSeen(
             start_ticks=state.start_ticks if state is not None else -1,
+            role=_role(target),
             command=command_of(target, self._proc),
             ports=frozenset((*target.ports, *((told,) if told else ()))),
             network=_network(target.root_pid, self._proc),
@@ -206,7 +208,7 @@ class Follower:
         old = self._target
         if self._supervisor is not None:
             servers = find_servers(self._proc, procfs.below(self._supervisor, self._proc))
-            found = [one for one in servers if old.kind in (PLAIN, one.kind)]
+            found = [one for one in servers if old.kind == PLAIN or (old.kind == one.kind and not self._is_left(one))]
             found = found or list(self._heirs())
         else:
             found = list(self._heirs())
@@ -220,6 +222,14 @@ class Follower:
             return TargetChange(new, f"(pid {new.root_pid}) has been started", Severity.INFO)
         said = f"has been started anew: pid {old.root_pid} is now pid {new.root_pid}"
         return TargetChange(new, said, restart=Restart(old.root_pid))
+
+    def _is_left(self, one: Target) -> bool:
+        """Whether it is a part of the old server that has outlived it: it was there before the end, in another role.
+
+        What was there in the root's own role is the server, which has detached itself.
+        """
+        state = procfs.stat(one.root_pid, self._proc)
+        return state is not None and state.start_ticks <= self._alive_ticks and _role(one) != self._seen.role
 
     def _heirs(self) -> Sequence[Target]:
         """Servers of the same kind that began after the old one: at its port, or else by the same command.
@@ -298,6 +308,11 @@ class Follower:
 def _client(command: Sequence[str]) -> str:
     names = (word.rpartition("/")[2] for word in command[:_WORDS])
     return next((name for name in names if name in _CLIENTS), "")
+
+
+def _role(target: Target) -> str:
+    """That of its root."""
+    return next((process.role for process in target.processes if process.pid == target.root_pid), "")
 
 
 def _network(pid: int, proc: Path) -> str | None:

@@ -57,7 +57,10 @@ CALM = [f"(APIServer pid=7) INFO 11-23 14:50:{i:02} [loggers.py:1] Avg throughpu
         (["ValueError: " + 300 * "x"], "ValueError: " + 228 * "x"),
         (["asyncio.exceptions.CancelledError", "KeyboardInterrupt", "KeyboardInterrupt: "], ""),
         (["llama_model_load: error loading model: no such file"], "error loading model: no such file"),
-        (["terminate called after throwing 'E'", "  what():  no"], "terminate called after throwing 'E'"),
+        (["terminate called after throwing 'E'", "  what():  no"], "terminate called after throwing 'E': no"),
+        (["terminate called after throwing 'E'", "frame #0"], "terminate called after throwing 'E'"),
+        (['{"level": "error", "message": "it failed", "exception": "Traceback\\nOSError: no a"}'], "OSError: no a"),
+        (['{"fields": {"message": "ValueError: no \\"room\\", cut he'], 'ValueError: no "room", cut he'),
         (["thread 'main' panicked at main.rs:3:5:", "no room"], "thread 'main' panicked at main.rs:3:5: no room"),
         (["2026-11-23T14:00:00.1Z ERROR text_generation_launcher: Error when initializing model"], ""),
         (["Fatal Python error: Segmentation fault"], "Fatal Python error: Segmentation fault"),
@@ -99,7 +102,7 @@ def test_file_of_a_server_that_runs_by_itself_is_read_after_its_end(tmp_path: Pa
         child.communicate(b"\n", timeout=30)
     assert log.command == f"tail -n 200 '{path}'"
     path.rename(tmp_path / "rotated")
-    assert log.last_error() == "ValueError: ␛[2Jno room"
+    assert log.last_error() == "ValueError: no room"
     log.close()
     assert (log.last_error(), log.command) == ("", "")
 

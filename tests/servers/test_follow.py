@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from llmtop import procfs
 from llmtop.errors import SeveralServersError, TargetError
 from llmtop.model import Restart, Target
 from llmtop.servers.follow import SEARCH_NS, Follower, TargetChange
 from llmtop.servers.launch import Launched
-from llmtop.servers.recognise import find_target
+from llmtop.servers.recognise import find_servers, find_target
 from tests.collectors.processes import Fake, eventually, tree
 
 SERVE = ("/usr/bin/python3", "/opt/bin/vllm", "serve", "m")
@@ -178,6 +179,20 @@ def test_a_launched_server_that_detaches_itself_is_found(programs: Programs, por
         move = eventually(lambda: next((one for one in seen(follower) if one.said), None), "the server")
 
         assert move.target.kind == "vllm"
+
+
+def test_a_worker_that_outlives_a_launched_server_is_not_the_next(programs: Programs, port: int) -> None:
+    shell = f"(exec -a VLLM::Worker_TP0 sleep 1000) & exec {' '.join(programs.command(port))}"
+    with Launched(["bash", "-c", shell], grace_s=0.1) as launched:
+        eventually(lambda: find_target(launched.pid).ports, "its port")
+        worker = eventually(lambda: [one.pid for one in find_target(launched.pid).processes[1:]], "its worker")
+        follower = Follower(find_target(launched.pid), launched=launched, clock=Clock())
+        assert not [move for move in seen(follower) if move.said]
+        os.kill(launched.pid, signal.SIGKILL)
+        eventually(lambda: procfs.below(launched.supervisor_pid) == worker, "its end")
+
+        assert [one.root_pid for one in find_servers(among=worker)] == worker
+        assert seen(follower) == []
 
 
 def test_servers_below_a_common_parent_are_named(programs: Programs) -> None:
