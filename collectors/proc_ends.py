@@ -42,6 +42,7 @@ class _Ended:
     """It had ended before the first look, which is then what `ended_ns` tells."""
     alive_ns: int = 0
     log_error: str = ""
+    log_end: str | None = None
     shown: Track | None = None
 
 
@@ -185,8 +186,12 @@ class ProcessEnds:
             return {}
         if not ended.was_over and self._clock() - ended.ended_ns < _LOG_COMES_NS:
             ended.log_error = self._log.last_error() or ended.log_error
+            ended.log_end = self._log.last_line()
         said = {EndedFact.LOG_ERROR: ended.log_error, EndedFact.LOG_COMMAND: self._log.command}
-        return {name: words for name, words in said.items() if words}
+        # Where a part has ended, the others go on writing: only what the root writes last has to do with its end.
+        is_last = ended.pid == self._target.root_pid and not ended.log_error
+        end = {EndedFact.LOG_END: ended.log_end} if ended.log_end is not None and is_last else {}
+        return {**end, **{name: words for name, words in said.items() if words}}
 
     def tell_brief(self, news: ProcPoll, now: int) -> None:
         """One mark for all the compilers and shells that came and went meanwhile."""

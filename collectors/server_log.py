@@ -18,7 +18,7 @@ from llmtop.lines import Lines
 from llmtop.text import clean, group_name, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
 MOST_LINES = 400
 _MOST_BYTES = 128 << 10
@@ -38,7 +38,7 @@ _EXCEPTION = re.compile(
 _NATIVE = re.compile(
     _PREFIX
     + r"(?P<words>(?:terminate called after|Fatal Python error|fatal error|[Ee]rror(?: \w+ing \w+)?:|CUDA error|"
-    r"GGML_ASSERT|thread '[^']*' (?:\(\d+\) )?panicked).*)"
+    r"(?:\S.* failed: )?[Oo]ut of memory\b|GGML_ASSERT|thread '[^']*' (?:\(\d+\) )?panicked).*)"
 )
 _WHAT = re.compile(r"\bwhat\(\):\s*(.*\S)")
 """What the exception says that ended a program of C++; the line before has its type alone."""
@@ -144,18 +144,25 @@ class ServerLog:
 
     def last_error(self) -> str:
         """The error that its end names, made safe to show; empty where there is none, or the log cannot be read."""
-        return redact(clean(first_error(list(self._lines()))))
+        return redact(clean(first_error(self._lines() or ())))
 
-    def _lines(self) -> Iterable[str]:
+    def last_line(self) -> str | None:
+        """What was written last, made safe to show; empty where nothing was, None where the log cannot be read."""
+        lines = self._lines()
+        if lines is None:
+            return None
+        return redact(clean(next((line.strip() for line in reversed(lines) if line.strip()), "")))[:_MOST_WORDS]
+
+    def _lines(self) -> Sequence[str] | None:
         if self._output is not None:
             return self._output(MOST_LINES)
         if self._file is None:
-            return ()
+            return None
         try:
             size = os.fstat(self._file).st_size
             data = os.pread(self._file, _MOST_BYTES, max(0, size - _MOST_BYTES))
         except OSError:  # on a file system that has gone away
-            return ()
+            return None
         read = Lines(MOST_LINES)
         read.feed(data)
         return read.last(MOST_LINES)

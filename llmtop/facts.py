@@ -126,6 +126,8 @@ class EndedFact:
     """The kernel's."""
     LOG_ERROR: Final = "log_error"
     """The error that its log ends with, where there is one."""
+    LOG_END: Final = "log_end"
+    """The last line of a root's log that names no error; empty where it wrote nothing, absent where nobody knows."""
     LOG_COMMAND: Final = "log_command"
     """What shows the end of its log."""
     SENDER: Final = "sender"

@@ -302,6 +302,27 @@ def test_the_error_that_its_log_names_is_what_to_mend() -> None:
     assert fault.next_command == "tail -n 200 /var/log/vllm.log"
 
 
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("bye", "restart the server; its log names no error and ends with: bye"),
+        ("", "restart the server; it wrote nothing that says why it ended"),
+    ],
+)
+def test_a_log_without_an_error_is_not_said_to_tell_why(end: str, said: str) -> None:
+    [fault] = liveness(renamed(EXITED, 5, how="exit code 1", log_end=end)).faults
+    assert fault.action == said
+
+
+def test_what_outlives_the_server_is_to_be_ended_too() -> None:
+    scene = EXITED.but(states={7: ProcessState.ALIVE}, ended={5: ("APIServer", "exit code 1")})
+    ended_ns = START_NS + 80 * NS_PER_S
+    trace = renamed(scene, 5, ended_ns=ended_ns, root=5)
+    said = [liveness(as_of(trace, ended_ns + s * NS_PER_S)).faults[0].action for s in (1, 2)]
+    assert "GPU memory" not in said[0]
+    assert said[1].endswith("; end what is left of it before, it may hold GPU memory: kill 7")
+
+
 def test_what_had_ended_before_the_first_look_is_told_so() -> None:
     [fault] = liveness(renamed(ENGINE_KILLED, 7, is_zombie=1, parent=5, was_over=1)).faults
     assert re.search(r"at least \d+ s ago, before llmtop came; APIServer", fault.message)

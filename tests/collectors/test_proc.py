@@ -323,7 +323,20 @@ def test_the_log_of_a_server_that_fails_is_read_after_its_end(tmp_path: Path, co
         program.communicate(b"\n", timeout=30)
         [ended] = collector.poll().tracks_of(TrackKind.ENDED)
     assert ended.facts.get("log_error") == error
+    assert "log_end" not in ended.facts
     assert ended.facts.get("log_command") == (None if error is None else f"tail -n 200 {log}")
+
+
+@pytest.mark.parametrize(("written", "end"), [(b"", ""), (b"loading\n10 %\r\x1b[1m20 %\x1b[0m\n\n", "20 %")])
+def test_the_last_line_of_a_log_that_names_no_error_is_told(tmp_path: Path, written: bytes, end: str) -> None:
+    with (tmp_path / "log").open("wb") as file:
+        argv = [sys.executable, "-c", f"import os; input(); os.write(2, {written!r}); os._exit(3)"]
+        program = subprocess.Popen(argv, stdin=subprocess.PIPE, stderr=file)
+    with program, ProcCollector(target(program.pid)) as collector:
+        collector.poll()
+        program.communicate(b"\n", timeout=30)
+        [ended] = collector.poll().tracks_of(TrackKind.ENDED)
+    assert ended.facts.get("log_end") == end
 
 
 def test_a_server_that_is_a_zombie_before_the_first_poll_tells_how_it_ended() -> None:

@@ -147,10 +147,18 @@ def _server_gone(trace: Trace, root: Track, ended: list[Track], living: tuple[Se
         root.name,
         f"the server has exited{said}, {for_s(since, trace.end_ns)} ago ({who}){took}",
         (*_says_end(trace, root), *(line for one in others for line in _says_end(trace, one)), *filter(None, [left])),
-        (_WHO_KILLED if killed else _AGAIN) if is_told else _what_to_do(first or root),
+        ((_WHO_KILLED if killed else _AGAIN) if is_told else _what_to_do(first or root)) + _left(trace, since, living),
         _log_of(first or root),
         since,
     )
+
+
+def _left(trace: Trace, since_ns: int, living: tuple[ServerPart, ...]) -> str:
+    """What to do about parts that outlive their server: not just those that take a moment longer to end."""
+    if not living or trace.end_ns - since_ns <= OBEYED_NS:
+        return ""
+    it_holds = "it may hold" if len(living) == 1 else "they may hold"
+    return f"; end what is left of it before, {it_holds} GPU memory: kill {' '.join(str(one.pid) for one in living)}"
 
 
 def _may_be_its_own(ended: Track) -> bool:
@@ -259,6 +267,9 @@ def _what_to_do(track: Track) -> str:
         return "find out why it was killed: by whom is said above; then start it again"
     if error := track.facts.get(EndedFact.LOG_ERROR):
         return f"mend this and restart: {error}"
+    if (end := track.facts.get(EndedFact.LOG_END)) is not None:
+        wrote = f"its log names no error and ends with: {end}" if end else "it wrote nothing that says why it ended"
+        return f"restart the server; {wrote}"
     return "restart the server; its log says why it ended"
 
 
