@@ -42,7 +42,7 @@ class _Ended:
     """It had ended before the first look, which is then what `ended_ns` tells."""
     alive_ns: int = 0
     log_error: str = ""
-    log_end: str | None = None
+    log_end: str | Unknown | None = None
     shown: Track | None = None
 
 
@@ -189,8 +189,10 @@ class ProcessEnds:
             ended.log_end = self._log.last_line()
         said = {EndedFact.LOG_ERROR: ended.log_error, EndedFact.LOG_COMMAND: self._log.command}
         # Where a part has ended, the others go on writing: only what the root writes last has to do with its end.
-        is_last = ended.pid == self._target.root_pid and not ended.log_error
-        end = {EndedFact.LOG_END: ended.log_end} if ended.log_end is not None and is_last else {}
+        is_last = ended.pid == self._target.root_pid or isinstance(ended.log_end, Unknown)
+        end = (
+            {EndedFact.LOG_END: ended.log_end} if ended.log_end is not None and is_last and not ended.log_error else {}
+        )
         return {**end, **{name: words for name, words in said.items() if words}}
 
     def tell_brief(self, news: ProcPoll, now: int) -> None:

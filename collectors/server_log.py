@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import procfs
 from llmtop.lines import Lines
+from llmtop.model import Unknown
 from llmtop.text import clean, group_name, redact
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ _MEANT = {"n": "\n", "t": "\t", "r": ""}
 _TROUBLE = re.compile(r"File \".*\", line \d+|Traceback \(most recent call|\^\^\^|\b(?:ERROR|CRITICAL|FATAL)\b")
 _CONSEQUENCES = frozenset({"KeyboardInterrupt", "SystemExit", "CancelledError", "GeneratorExit", "BrokenPipeError"})
 """What a program says that is told to end, or whose other side has ended."""
+_DISCARDED = Unknown("its output went to /dev/null", "send it to a file: > server.log 2>&1")
 _RUNTIMES = {"docker": "docker", "podman": "podman", "containerd": "nerdctl"}
 
 
@@ -119,6 +121,7 @@ class ServerLog:
     def __init__(self, output: Callable[[int], Sequence[str]] | None = None) -> None:
         self._output = output
         self._file: int | None = None
+        self._is_discarded = False
         self.command = ""
         """What shows its end: a command line; empty where nothing tells where it goes."""
 
@@ -127,9 +130,10 @@ class ServerLog:
         if self._output is not None:
             return
         self.close()
-        for number in (2, 1):
+        paths = {number: procfs.read_link(f"/proc/{pid}/fd/{number}") or "" for number in (2, 1)}
+        self._is_discarded = set(paths.values()) == {os.devnull}
+        for number, path in paths.items():
             link = f"/proc/{pid}/fd/{number}"
-            path = procfs.read_link(link) or ""
             if path.startswith("/") and (file := _regular_file(link)) is not None:
                 self._file, self.command = file, f"tail -n {_SHOWN_LINES} {shlex.quote(clean(path))}"
                 return
@@ -146,8 +150,13 @@ class ServerLog:
         """The error that its end names, made safe to show; empty where there is none, or the log cannot be read."""
         return redact(clean(first_error(self._lines() or ())))
 
-    def last_line(self) -> str | None:
-        """What was written last, made safe to show; empty where nothing was, None where the log cannot be read."""
+    def last_line(self) -> str | Unknown | None:
+        """What was written last, made safe to show; empty where nothing was.
+
+        None where the log cannot be read by llmtop, `Unknown` where nobody can.
+        """
+        if self._is_discarded:
+            return _DISCARDED
         lines = self._lines()
         if lines is None:
             return None

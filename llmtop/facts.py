@@ -127,7 +127,8 @@ class EndedFact:
     LOG_ERROR: Final = "log_error"
     """The error that its log ends with, where there is one."""
     LOG_END: Final = "log_end"
-    """The last line of a root's log that names no error; empty where it wrote nothing, absent where nobody knows."""
+    """The last line of a root's log that names no error; empty where it wrote nothing, absent where it is not read, and
+    unknown where nobody can, of any part."""
     LOG_COMMAND: Final = "log_command"
     """What shows the end of its log."""
     SENDER: Final = "sender"

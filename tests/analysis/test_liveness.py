@@ -307,15 +307,16 @@ def test_the_error_that_its_log_names_is_what_to_mend() -> None:
     [
         ("bye", "restart the server; its log names no error and ends with: bye"),
         ("", "restart the server; it wrote nothing that says why it ended"),
+        (Unknown("it went away", "keep it"), "restart the server; it went away, which hid why it ended: keep it"),
     ],
 )
-def test_a_log_without_an_error_is_not_said_to_tell_why(end: str, said: str) -> None:
+def test_a_log_without_an_error_is_not_said_to_tell_why(end: str | Unknown, said: str) -> None:
     [fault] = liveness(renamed(EXITED, 5, how="exit code 1", log_end=end)).faults
     assert fault.action == said
 
 
 def test_what_outlives_the_server_is_to_be_ended_too() -> None:
-    scene = EXITED.but(states={7: ProcessState.ALIVE}, ended={5: ("APIServer", "exit code 1")})
+    scene = EXITED.but(threads=ALIVE.threads, states={7: ProcessState.ALIVE}, ended={5: ("APIServer", "exit code 1")})
     ended_ns = START_NS + 80 * NS_PER_S
     trace = renamed(scene, 5, ended_ns=ended_ns, root=5)
     said = [liveness(as_of(trace, ended_ns + s * NS_PER_S)).faults[0].action for s in (1, 2)]

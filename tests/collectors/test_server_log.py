@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from llmtop import procfs
 from llmtop.collectors.server_log import MOST_LINES, ServerLog, first_error
+from llmtop.model import Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -120,6 +121,18 @@ def runs(request: pytest.FixtureRequest) -> Callable[..., int]:
         return child.pid
 
     return start
+
+
+def test_output_that_is_thrown_away_can_be_read_by_nobody(runs: Callable[..., int], tmp_path: Path) -> None:
+    log = ServerLog()
+    log.open(runs(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    assert isinstance(log.last_line(), Unknown)
+    log.open(runs(stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
+    assert log.last_line() is None
+    with (tmp_path / "log").open("a") as file:
+        log.open(runs(stdout=file, stderr=subprocess.DEVNULL))
+    assert log.last_line() == ""
+    log.close()
 
 
 def test_of_a_long_log_the_end_is_read(tmp_path: Path, runs: Callable[..., int]) -> None:

@@ -267,7 +267,10 @@ def _what_to_do(track: Track) -> str:
         return "find out why it was killed: by whom is said above; then start it again"
     if error := track.facts.get(EndedFact.LOG_ERROR):
         return f"mend this and restart: {error}"
-    if (end := track.facts.get(EndedFact.LOG_END)) is not None:
+    end = track.facts.get(EndedFact.LOG_END)
+    if isinstance(end, Unknown):
+        return f"restart the server; {end.reason}, which hid why it ended: {end.remedy}"
+    if end is not None:
         wrote = f"its log names no error and ends with: {end}" if end else "it wrote nothing that says why it ended"
         return f"restart the server; {wrote}"
     return "restart the server; its log says why it ended"
