@@ -115,7 +115,8 @@ def refused(url: str, page: Page, engine: Engine | None, *, has_key: bool) -> Fa
         return _failure(url, EndpointAnswer.STRANGE, why, by_hand(url))
     status = page.status
     if page.location:
-        why, remedy = f"{at} sends us elsewhere, to {clean(page.location)}", "llmtop talks to the server only"
+        why = f"{at} sends us elsewhere, to {clean(page.location)}"
+        remedy = "llmtop talks to the server only: where its metrics are there, --metrics-url URL says so"
     elif status in (404, 501):  # llama-server answers 501 without --metrics
         why = f"{title} serves no metrics at {at} ({status})"
         remedy = engine.metrics_remedy if engine is not None else by_hand(url)

@@ -12,6 +12,7 @@ import ssl
 import struct
 import threading
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -32,6 +33,8 @@ MAX_BYTES = 8 << 20
 """A vLLM page is about 100 kB; eight data-parallel engines with all histograms stay below 1 MB."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 _CLONE_NEWNET = 0x40000000  # include/uapi/linux/sched.h
+_EITHER = 32
+"""For zlib: by its first bytes a stream is gzip's or zlib's."""
 _HEADERS = {"Accept": "text/plain; version=0.0.4, */*; q=0.1", "User-Agent": "llmtop", "Connection": "keep-alive"}
 _STATUS_LINE = b"HTTP/"
 _UNIX = "http+unix"
@@ -160,12 +163,23 @@ class Fetcher:
         body = bytearray()
         while len(body) <= self._max_bytes and (chunk := response.read1(1 << 16)):
             body += chunk
+        body = _unpacked(body, response.headers.get("Content-Encoding", ""), self._max_bytes + 1)
         is_cut = len(body) > self._max_bytes
         response.close()  # reading by pieces does not: without it the connection takes no other request
         if is_cut or response.will_close:
             self.close()
         location = response.headers.get("Location", "")
         return Page(response.status, bytes(body[: self._max_bytes]), location, is_cut, t_ns)
+
+
+def _unpacked(body: bytearray, encoding: str, most: int) -> bytearray:
+    """What a proxy has compressed though nobody asked it to; so many bytes at most."""
+    if encoding.lower() not in ("gzip", "x-gzip", "deflate"):
+        return body
+    try:
+        return bytearray(zlib.decompressobj(zlib.MAX_WBITS | _EITHER).decompress(body, most))
+    except zlib.error:  # it is not what it says: whoever reads it sees what it is
+        return body
 
 
 class _Connection(http.client.HTTPConnection):

@@ -17,6 +17,9 @@ from llmtop.text import clean
 MAX_REMEMBERED = 50_000
 """Series; a server whose labels change at every scrape must not fill memory."""
 _TYPE = "# TYPE "
+_EXEMPLAR = " # {"
+"""What comes between a value and an exemplar (OpenMetrics), also of a server that was not asked for any."""
+_HEAD = re.compile(r'[^\s{]*\{[^"}]*(?:"[^"\\]*(?:\\.[^"\\]*)*"[^"}]*)*\}')
 _NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*[{ ]")
 """How a sample begins (Prometheus documentation, exposition formats)."""
 
@@ -209,6 +212,8 @@ def _split(line: str) -> tuple[str, int, float]:
         ValueError: It is no sample.
     """
     end = line.rfind("}") + 1
+    if end and _EXEMPLAR in line:  # which has labels and a value of its own
+        end = found.end() if (found := _HEAD.match(line)) else 0
     if end:
         return line[:end], end, _value(line[end:].split())
     name, *rest = line.split()
@@ -216,11 +221,13 @@ def _split(line: str) -> tuple[str, int, float]:
 
 
 def _value(words: Sequence[str]) -> float:
-    """The value; a timestamp behind it is left out.
+    """The value; a timestamp behind it is left out, and an exemplar of OpenMetrics.
 
     Raises:
         ValueError: It is none.
     """
+    if len(words) > 2 and "#" in words:
+        words = words[: words.index("#")]
     if not words or len(words) > 2:
         raise ValueError("no value, or more than a value and a timestamp")
     return float(words[0])

@@ -25,6 +25,19 @@ def test_values_timestamps_and_exponents() -> None:
     assert read_one(text, "a") == [({"x": "1"}, 1500.0), ({"x": "2"}, 7.0), ({}, 5.0)]
 
 
+def test_an_exemplar_is_neither_the_value_nor_a_label() -> None:
+    behind = ' # {trace_id="a} 9",b="# {"} 1.0 1700000000.1'
+    text = f'a{{x="1"}} 150{behind}\na{{x="q\\" # {{}} 8"}} 7 1700000000{behind}\na 5{behind}\n'
+
+    read = read_one(text, "a")
+
+    assert read == [({"x": "1"}, 150.0), ({"x": 'q" # {} 8'}, 7.0), ({}, 5.0)]
+    reader = TextReader(["a"])
+    for value in (150, 151):
+        [sample] = reader.read(f'a{{x="1"}} {value}{behind}\n').samples["a"]
+        assert sample.value == value
+
+
 def test_nan_and_infinity_are_no_values() -> None:
     assert read_one('a{x="1"} NaN\na{x="2"} +Inf\n', "a") == [({"x": "1"}, None), ({"x": "2"}, None)]
 

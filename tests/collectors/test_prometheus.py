@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import http.client
 import json
 import math
@@ -13,7 +14,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
@@ -868,6 +870,20 @@ def test_a_huge_page_is_cut_and_refused(server: MetricsServer) -> None:
     assert page.is_cut
     assert len(page.body) == 10_000
     assert "longer than" in answering(page).reason
+
+
+@pytest.mark.parametrize(("encoding", "packed"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_a_page_that_a_proxy_packs_unasked_is_read(
+    server: MetricsServer, encoding: str, packed: Callable[[bytes], bytes]
+) -> None:
+    page = {"Content-Encoding": encoding}
+    server.pages["/metrics"] = lambda handler: send(handler, packed(b"#" * 50_000), 200, **page)
+    server.pages["/plain"] = lambda handler: send(handler, b"as it is", 200, **page)
+    fetch = Fetcher(os.getpid(), max_bytes=10_000)
+    bomb, plain = fetch(server.url), fetch(server.url.replace("/metrics", "/plain"))
+    fetch.close()
+    assert (bomb.body, bomb.is_cut) == (b"#" * 10_000, True)
+    assert plain.body == b"as it is"
 
 
 @pytest.mark.parametrize(("more", "is_cut"), [(0, False), (1, True)])
