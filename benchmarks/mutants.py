@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORD, KNOWN = ROOT / ".mutants.json", ROOT / "benchmarks" / "mutants.toml"
 PLACES = ("llmtop/analysis", "parsers", "collectors")
 TESTS = (
-    *("tests/analysis", "tests/parsers", "tests/collectors", "tests/servers", "tests/cli"),
+    *("tests/analysis", "tests/parsers", "tests/recording", "tests/collectors", "tests/servers", "tests/cli"),
     *(f"tests/test_{what}.py" for what in ("columns", "commands", "ids", "lines", "model", "remedies")),
     "tests/test_verdicts_by_engine.py",
 )

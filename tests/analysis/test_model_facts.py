@@ -68,6 +68,20 @@ DEEPSEEK_V3 = LLAMA_8B | {
     "v_head_dim": 128,
     "vocab_size": 129280,
 }
+DEEPSEEK_V2_LITE = DEEPSEEK_V3 | {
+    "hidden_size": 2048,
+    "num_hidden_layers": 27,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "intermediate_size": 10944,
+    "moe_intermediate_size": 1408,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 6,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": None,
+    "vocab_size": 102400,
+}
 GPT2: dict[str, Fact] = {
     "model_type": "gpt2",
     "hidden_size": 768,
@@ -97,6 +111,7 @@ def size(config: dict[str, Fact], *, model: Fact = "m", dtype: Fact = "bf16", **
         (MIXTRAL, 46.70, 12.88),
         (QWEN3_30B_A3B, 30.53, 3.35),
         (DEEPSEEK_V3, 671.03, 37.55),
+        (DEEPSEEK_V2_LITE, 15.706, 2.66),
         (GPT2, 0.1235, 0.1235),
     ],
 )

@@ -56,6 +56,13 @@ def test_every_instruction_does_what_the_standard_says() -> None:
     ]
 
 
+@pytest.mark.parametrize(("line_range", "operations"), [(5, 49), (6, 40), (7, 35), (245, 1), (246, 0)])
+def test_as_far_as_the_last_opcode_is_whole_ranges_of_lines(line_range: int, operations: int) -> None:
+    """Of the 245 special opcodes from 10 on, however many lines they tell apart."""
+    program = SET_ADDRESS + b"\x08\x01" + END
+    assert rows(version_2(program, line_range=line_range))[0] == LineRow(4 * operations, A, 1)
+
+
 def test_a_later_address_counts_from_the_first() -> None:
     first = b"\x00\x09\x02" + (0x40).to_bytes(8, "little")
     later = b"\x00\x09\x02" + (0x60).to_bytes(8, "little")
