@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import ActiveBinding, Binding, BindingType
@@ -25,7 +26,7 @@ from llmtop.tui.panes.recorded import all_views, by_digit, views_of
 from llmtop.tui.panes.report import KernelWanted, ListPane
 from llmtop.tui.panes.view import LAST_DIGIT, RECORDED, Baseline, StretchWanted, View
 from llmtop.tui.render.lines import width_of
-from llmtop.tui.screens.base import FullScreen
+from llmtop.tui.screens.beyond import NumberedScreen, ViewBeyond
 from llmtop.tui.screens.holding import SHORT_S
 from llmtop.tui.screens.kernel import KernelScreen
 
@@ -162,7 +163,7 @@ def _give(view: View[Any], trace: Trace) -> None:
         view.show(trace)
 
 
-class ExploreScreen(FullScreen):
+class ExploreScreen(NumberedScreen):
     """Files, their views, and the keys."""
 
     DEFAULT_CSS = "ReportView { height: 1fr; }"
@@ -194,6 +195,11 @@ class ExploreScreen(FullScreen):
         loading = self.loadings[self.active]
         context = self.reports[self.active].context
         return by_digit(() if loading.error is not None else views_of(loading.trace, context))
+
+    def views_beyond(self) -> list[ViewBeyond]:
+        active = self.reports[self.active].active
+        kinds = [view for view, digit in self.views.items() if not digit]
+        return [ViewBeyond(kind.title, kind is active, partial(self.show_view, kind)) for kind in kinds]
 
     @property
     def shown(self) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -36,7 +37,7 @@ from llmtop.tui.panes.view import (
     View,
     WindowWanted,
 )
-from llmtop.tui.screens.base import FullScreen
+from llmtop.tui.screens.beyond import NumberedScreen, ViewBeyond
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
 from llmtop.tui.screens.live_layout import (
     Focus,
@@ -74,7 +75,7 @@ _CONTAINERS = ("right", "top", "middle")
 """Innermost first."""
 
 
-class LiveScreen(FullScreen):
+class LiveScreen(NumberedScreen):
     """Panes over the session's newest trace, or over an earlier moment of it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -319,6 +320,11 @@ class LiveScreen(FullScreen):
             was_zoomed = self.where.is_zoomed and not self.where.is_lent
             is_lent = not was_zoomed and number not in self.panes.of_use
             self._go(Focus(number, is_zoomed=was_zoomed or is_lent, is_lent=is_lent))
+
+    def views_beyond(self) -> list[ViewBeyond]:
+        numbers = [number for number in self.panes.places if number > LAST_DIGIT and number in self.panes]
+        here = self.where.number
+        return [ViewBeyond(self.panes[one].title, one == here, partial(self.action_pane, one)) for one in numbers]
 
     def action_step_pane(self, step: int) -> None:
         """The pane after or before the one in focus, also where only one is shown at a time."""
