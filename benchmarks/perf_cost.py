@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from llmtop.collectors.tracing.helper import system
 from llmtop.collectors.tracing.perf import run as perf_run
 from llmtop.collectors.tracing.perf.collector import PROGRAM
@@ -27,6 +28,7 @@ from llmtop.collectors.tracing.perf.events import PerfEvents
 from llmtop.collectors.tracing.perf.run import PerfProgram, Recording
 from llmtop.collectors.tracing.perf.threads import ServerThreads, ThreadTable
 from llmtop.model import Unknown
+from tests.collectors.perf_waits import wait_plainly
 
 HERE = Path(__file__).resolve().parent
 BATCHES = {"call": 300, "switch": 50}
@@ -40,7 +42,7 @@ def options_of(case: str, pid: int, program: PerfProgram) -> list[str]:
     if "another" in case:
         server.family = ThreadTable({os.getpid(): os.getpid()})  # without its child, the workload
     server.measure()
-    events = PerfEvents(program, server, perf_run.wait_plainly)
+    events = PerfEvents(program, server, wait_plainly)
     part = "scheduler" if case.startswith("scheduler") else "syscalls" if case == "system calls" else "samples"
     return events.options(part, sleeps=case == "stacks of sleeps")
 
@@ -53,8 +55,8 @@ def watched(case: str, pid: int, program: PerfProgram) -> Iterator[None]:
         return
     options = [*options_of(case, pid, program), "-o", "/dev/null"]
     with closing(Recording(program.path, options)) as recording:
-        recording.tell("disable", perf_run.wait_plainly)
-        recording.tell("enable", perf_run.wait_plainly)
+        recording.tell("disable", wait_plainly)
+        recording.tell("enable", wait_plainly)
         yield
 
 

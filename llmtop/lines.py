@@ -26,8 +26,6 @@ class Lines:
     """The last lines of a byte stream, cleaned: no colours, no control characters, progress bars as last drawn."""
 
     def __init__(self, max_lines: int = MAX_LINES) -> None:
-        self.count = 0
-        """Complete lines so far, those forgotten included."""
         self._lines: deque[str] = deque(maxlen=max_lines)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = ""
@@ -41,7 +39,6 @@ class Lines:
             if rest and (not data or len(rest) > MAX_LINE_CHARACTERS):
                 whole, rest = [*whole, rest], ""
             self._lines.extend(plain(line) for line in whole)
-            self.count += len(whole)
             self._rest = rest
 
     def last(self, n: int) -> tuple[str, ...]:

@@ -67,6 +67,12 @@ def fitted(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> tuple[t
     return tuple(_no_wider(column, longest) for column, longest in zip(columns, widest, strict=True)), widest
 
 
+def numbered(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> RowTable:
+    """Rows keyed by their number from 0 on, with columns as `fitted` has them."""
+    narrow, widest = fitted(columns, rows)
+    return RowTable(narrow, tuple(rows), tuple(range(len(rows))), widest)
+
+
 def _no_wider(column: Column, longest: int) -> Column:
     needed = max(longest, len(column.title) + 1)  # and an arrow where it is sorted by
     return column if column.is_number or column.width <= needed else replace(column, width=needed)

@@ -84,11 +84,6 @@ class Launched:
         """The process that everything the command starts is below, also what has detached itself."""
         return self._supervisor.pid
 
-    @property
-    def line_count(self) -> int:
-        """Complete lines of output so far: it changes when there is something new to draw."""
-        return self._output.count
-
     def lines(self, n: int) -> tuple[str, ...]:
         """The newest `n` lines of output, oldest first, safe to draw."""
         return self._output.last(n)

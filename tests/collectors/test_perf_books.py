@@ -12,10 +12,11 @@ import pytest
 from llmtop.collectors.privileges import USE_SUDO
 from llmtop.collectors.tracing.perf.collector import PerfCollector
 from llmtop.collectors.tracing.perf.perf_text import CallRow, ThreadCalls
-from llmtop.collectors.tracing.perf.run import MOST_BYTES, Perf, PerfError, Recording, failed, wait_plainly
+from llmtop.collectors.tracing.perf.run import MOST_BYTES, Perf, PerfError, Recording, failed
 from llmtop.collectors.tracing.perf.sched import SliceSums
 from llmtop.collectors.tracing.perf.totals import Books
 from llmtop.vocabulary import ThreadCause
+from tests.collectors.perf_waits import wait_plainly
 from tests.workloads.programs import target_of
 
 SERVER, WORKER = 100, 200

@@ -16,11 +16,12 @@ from llmtop.collectors.tracing.perf import threads as threads_module
 from llmtop.collectors.tracing.perf.events import EventGroup, PerfEvents
 from llmtop.collectors.tracing.perf.perf_text import PerfSample
 from llmtop.collectors.tracing.perf.recording import RecordedSlice
-from llmtop.collectors.tracing.perf.run import PerfError, PerfProgram, Recording, wait_plainly
+from llmtop.collectors.tracing.perf.run import PerfError, PerfProgram, Recording
 from llmtop.collectors.tracing.perf.sched import SWITCH, Seed, Slice, SliceSums
 from llmtop.collectors.tracing.perf.threads import ServerThreads, ThreadTable, seeds
 from llmtop.model import Unknown
 from llmtop.vocabulary import ThreadCause
+from tests.collectors.perf_waits import wait_plainly
 
 SERVER, TID = 4_300_001, 4_300_002
 S = 1_000_000_000

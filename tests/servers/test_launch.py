@@ -45,7 +45,7 @@ def launched(*argv: str, grace_s: float = 5.0, capture: bool = True) -> Iterator
 def test_output_of_both_streams_is_kept_and_the_exit_code_told() -> None:
     with launched("sh", "-c", "echo one; echo two >&2; exit 3") as command:
         assert command.wait(DEADLINE_S) == 3
-        until(lambda: command.line_count == 2)
+        until(lambda: len(command.lines(99)) == 2)
         assert command.lines(10) == ("one", "two")
         assert command.lines(1) == ("two",)
         assert command.lines(0) == ()
@@ -54,7 +54,7 @@ def test_output_of_both_streams_is_kept_and_the_exit_code_told() -> None:
 
 def test_a_signal_reaches_the_whole_group_and_becomes_128_plus_its_number() -> None:
     with launched("sh", "-c", "sleep 61 & echo $!; wait") as command:
-        until(lambda: command.line_count == 1)
+        until(lambda: len(command.lines(99)) == 1)
         (child,) = command.lines(1)
         assert command.poll() is None
         command.send_signal(signal.SIGKILL)
@@ -78,7 +78,7 @@ def test_wait_gives_up_in_time() -> None:
 def test_close_kills_what_does_not_obey_and_what_has_detached_itself() -> None:
     detached = f"setsid sh -c 'echo $$; {TRAP.replace(chr(39), chr(34))}' & "
     with launched("sh", "-c", detached + "echo $$; " + TRAP, grace_s=0.3) as command:
-        until(lambda: command.line_count == 4)
+        until(lambda: len(command.lines(99)) == 4)
         pids = [int(line) for line in command.lines(4) if line.isdecimal()]
         assert len(pids) == 2
         assert all(map(is_running, pids))
@@ -89,7 +89,7 @@ def test_close_kills_what_does_not_obey_and_what_has_detached_itself() -> None:
 def test_what_a_finished_command_leaves_behind_ends_on_close() -> None:
     with launched("sh", "-c", "setsid sleep 62 & echo $!") as command:
         assert command.wait(DEADLINE_S) == 0
-        until(lambda: command.line_count == 1)
+        until(lambda: len(command.lines(99)) == 1)
         left_behind = int(command.lines(1)[0])
         assert is_running(left_behind)
     assert not is_running(left_behind)
@@ -173,7 +173,7 @@ def test_uncaptured_output_goes_where_llmtops_goes(capfd: pytest.CaptureFixture[
 def test_the_environment_is_the_given_one() -> None:
     with Launched(["sh", "-c", "echo $LLMTOP_TEST$HOME"], env={"LLMTOP_TEST": "yes", "PATH": os.environ["PATH"]}) as c:
         assert c.wait(DEADLINE_S) == 0
-        until(lambda: c.line_count == 1)
+        until(lambda: len(c.lines(99)) == 1)
         assert c.lines(1) == ("yes",)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import resource
-import select
 import shutil
 import signal
 import subprocess
@@ -330,8 +329,3 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def wait_plainly(descriptors: Sequence[int], seconds: float) -> list[int]:
-    """A `Wait` for those who wait for nothing else."""
-    return select.select(descriptors, [], [], max(0.0, seconds))[0]

@@ -21,7 +21,7 @@ from llmtop.analysis.kernels.source import (
     sampled_launches,
 )
 from llmtop.analysis.kernels.table import kernels_of
-from llmtop.analysis.tables import RowTable, fitted
+from llmtop.analysis.tables import RowTable, numbered
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Trace, Unknown
 from llmtop.text import listed, shorten
@@ -180,9 +180,7 @@ def _instruction_rows(kernel: str, source: KernelSource) -> Iterator[CodeRow]:
 
 def code_table(rows: tuple[CodeRow, ...], by: CodeBy) -> RowTable:
     """The rows, keyed by their number from 0 on; a kernel is named once."""
-    cells = tuple(_cells(row, by) for row in rows)
-    columns, widest = fitted(_COLUMNS[by], cells)
-    return RowTable(columns, cells, tuple(range(len(rows))), widest)
+    return numbered(_COLUMNS[by], [_cells(row, by) for row in rows])
 
 
 def _cells(row: CodeRow, by: CodeBy) -> tuple[Cell, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from llmtop.analysis.tables import RowTable, fitted
+from llmtop.analysis.tables import RowTable, numbered
 from llmtop.analysis.timeline.listed import SMALL, Listed, ListedRow, Statistics
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import SpanKind, Unknown
@@ -26,8 +26,7 @@ def listed_table(rows: Sequence[ListedRow], what: Listed) -> RowTable:
     made = _COLUMNS[what]
     cells = [[one.cell(row) for one in made] for row in rows]
     kept = [i for i, one in enumerate(made) if one.column.shrink == 0 or any(_is_known(row[i]) for row in cells)]
-    columns, widest = fitted([made[i].column for i in kept], shown := [[row[i] for i in kept] for row in cells])
-    return RowTable(columns, tuple(shown), tuple(range(len(rows))), widest)
+    return numbered([made[i].column for i in kept], [[row[i] for i in kept] for row in cells])
 
 
 def _is_known(cell: Cell) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import ids
-from llmtop.analysis.tables import RowTable, fitted
+from llmtop.analysis.tables import RowTable, numbered
 from llmtop.analysis.timeline.memory import BEFORE, NOT_TOLD, MemoryOwner, MemoryPool, together
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import Cell, Column
@@ -61,9 +61,7 @@ def _owners(pool: MemoryPool) -> Iterator[MemoryOwner]:
 
 def memory_table(rows: Sequence[MemoryRow]) -> RowTable:
     """The rows, keyed by their number from 0 on."""
-    cells = tuple(map(_cells, rows))
-    columns, widest = fitted(_COLUMNS, cells)
-    return RowTable(columns, cells, tuple(range(len(rows))), widest)
+    return numbered(_COLUMNS, [*map(_cells, rows)])
 
 
 def _cells(row: MemoryRow) -> tuple[Cell, ...]:

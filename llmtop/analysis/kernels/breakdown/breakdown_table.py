@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, Difference, Spread, TimePart, shares_of
 from llmtop.analysis.kernels.breakdown.step_groups import how_they_come
-from llmtop.analysis.tables import RowTable
+from llmtop.analysis.tables import RowTable, numbered
 from llmtop.analysis.timeline.causes import TITLES
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Unknown
@@ -46,21 +46,13 @@ def breakdown_table(view: Breakdown, start_ns: int = 0) -> RowTable:
         moved = replace(part, start_ns=part.start_ns - start_ns)
         rows.append([one.cell(moved, i + 1, spread_of(view, part)) for one in made])
     kept = [i for i, one in enumerate(made) if one in (_NUMBER, _NAME) or _tells([row[i] for row in rows], one)]
-    widest = tuple(max((len(str(row[i])) for row in rows), default=0) for i in kept)
-    columns = tuple(_fitted(made[i].column, longest) for i, longest in zip(kept, widest, strict=True))
-    return RowTable(columns, tuple([row[i] for i in kept] for row in rows), tuple(range(len(rows))), widest)
+    return numbered([made[i].column for i in kept], [[row[i] for i in kept] for row in rows])
 
 
 def _tells(cells: Sequence[Cell], one: _PartColumn) -> bool:
     """Whether a column says something of some row; one that says whose rows are, whether they differ in that."""
     known = {cell for cell in cells if cell not in (None, "", 0) and not isinstance(cell, Unknown)}
     return len(known) > 1 if one is _OWNER else bool(known)
-
-
-def _fitted(column: Column, longest: int) -> Column:
-    """Texts have no wider a column than the longest one needs."""
-    needed = max(longest, len(column.title) + 1)
-    return column if column.is_number or column.width <= needed else replace(column, width=needed)
 
 
 def spread_of(view: Breakdown, part: TimePart) -> Spread | None:
