@@ -185,7 +185,7 @@ async def test_tab_goes_round_the_views_and_back() -> None:
         assert "[2 Stalls]" in app.screen_text()
         await pilot.press("shift+tab", "shift+tab")
         await settle(pilot)
-        assert "[Memory chart]" in app.screen_text()
+        assert "[Speed of light]" in app.screen_text()
 
 
 async def test_tabs_and_keys_can_be_clicked() -> None:
@@ -609,7 +609,7 @@ def test_a_file_has_the_views_that_it_has_something_for() -> None:
 
 async def test_a_file_that_was_refused_has_no_views() -> None:
     app = ExploreApp([read(report()), read(FileError("cut.sqlite: cut off"), "cut.sqlite")])
-    async with app.run_test(size=(120, 24), notifications=True) as pilot:
+    async with app.run_test(size=(140, 24), notifications=True) as pilot:
         await settle(pilot)
         assert "Stalls" in app.screen_text()
         await pilot.press("right_square_bracket")

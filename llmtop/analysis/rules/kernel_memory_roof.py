@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.bounds import MARGIN_PERCENT, Bound, Verdict
 from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.programs import Words
+from llmtop.analysis.kernels.speed_of_light import throughput_parts
 from llmtop.analysis.kernels.stalls import StallReason
 from llmtop.analysis.rules import kernel_spills
 from llmtop.analysis.rules.kernel_causes import is_explained
@@ -26,10 +28,8 @@ _TO_DRAM = f"what is left up to {_REACHED_PERCENT:.0f} % of the DRAM peak, which
 _ELSEWHERE = "; how much one reaches on {} was not measured"
 _MEASURED = "H100"
 _TO_NEXT = "what is left up to the next limit (arithmetic, issue slots, DRAM), were there no traffic to the caches"
-_BREAKDOWN = "breakdown:sm__throughput.avg.pct_of_peak_sustained_elapsed"
-"""A metric whose value is the names of those that compute throughput is the largest of."""
 _OF_TRAFFIC = re.compile(r"pipe_(?:lsu|tex)|_mio|^idc__|^l1tex__")
-"""Those of them that loads and stores themselves are."""
+"""Those of the parts of compute throughput that loads and stores themselves are."""
 _USED_OF_SECTORS = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
 ADVICE = ("SOLBottleneck", "SOLFPRoofline", "MemoryL2Compression")
 
@@ -94,8 +94,7 @@ def _compute_apart(judged: JudgedKernel) -> tuple[float, float] | None:
 
     None where the report does not say what it is made of.
     """
-    names = str(judged.metrics.get(_BREAKDOWN, "")).split(",")
-    known = {name: value for name in names if (value := judged.counter(name)) is not None}
+    known = throughput_parts(judged.metrics, c.COMPUTE_PERCENT)
     traffic = [value for name, value in known.items() if _OF_TRAFFIC.search(name)]
     others = [value for name, value in known.items() if not _OF_TRAFFIC.search(name)]
     return (max(others), max(traffic, default=0.0)) if others else None
