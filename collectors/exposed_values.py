@@ -118,10 +118,13 @@ def _told_apart_by(pairs: Pairs, replicas: tuple[str, ...]) -> Pairs:
 
 
 def _without_replicas(samples: Iterable[ExposedSample], replicas: tuple[str, ...]) -> dict[Pairs, float]:
-    """One value for each set of labels that is left when the replicas' labels are taken away."""
+    """One value for each set of labels that is left when the replicas' labels are taken away.
+
+    A value below 0 says that there is none: all of a server's numbers are counts, times and shares.
+    """
     values: dict[Pairs, float] = {}
     for sample in samples:
-        if sample.value is not None:
+        if sample.value is not None and sample.value >= 0:
             labels = _told_apart_by(sample.pairs, replicas) if replicas else sample.pairs
             values[labels] = max(sample.value, values.get(labels, -math.inf))
     return values

@@ -349,8 +349,9 @@ def test_engine_is_told_by_the_names_where_the_kind_does_not_fit() -> None:
     assert engine_of("python_info 1\n", ENGINES, "vllm") is None
 
 
-def test_nan_is_a_gap_not_a_number() -> None:
-    trace = collect('vllm:num_requests_running{engine="0"} NaN\n')
+@pytest.mark.parametrize("nothing", ["NaN", "-1", "-Inf"])
+def test_nan_and_what_is_below_none_are_gaps_not_numbers(nothing: str) -> None:
+    trace = collect(f'vllm:num_requests_running{{engine="0"}} {nothing}\n')
 
     assert value(trace, v.SERVER_RUNNING) is None
 
