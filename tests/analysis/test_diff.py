@@ -487,6 +487,12 @@ def test_stacks_compare_by_shares() -> None:
     verdict = diff_verdict(*sides(stacks(30, 10), stacks(100, 100)))
     assert verdict.said == "in B the shares of functions are +25.0 points run, -25.0 points wait"
     assert diff_verdict(*sides(stacks(30, 10), stacks(60, 20))).outcome is Outcome.SAME
+    (table,) = [one.table for one in diff_sections(*sides(stacks(30, 10), stacks(100, 100))) if "Stacks" in one.title]
+    assert table is not None
+    assert [tuple(table.cells(i)) for i in range(len(table))] == [
+        (25.0, 0.25, 0.5, "run"),
+        (-25.0, 0.75, 0.5, "wait"),
+    ]
 
 
 # -- properties -------------------------------------------------------------------------------------------------------
