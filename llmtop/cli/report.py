@@ -143,8 +143,8 @@ def read_report(paths: Sequence[Path], *, is_together: bool) -> Trace:
     try:
         return load_together(paths, is_forced=is_together)
     except ApartError as error:
-        again = "" if error.is_final else "; --together takes them as ranks of one run all the same"
-        raise FileError(f"{error}{again}") from error
+        again = "name one of them" if error.is_final else "--together takes them as ranks of one run all the same"
+        raise FileError(f"{error}; {again}") from error
 
 
 def _table(args: argparse.Namespace, trace: Trace, reported: Trace) -> PartTable[Any]:
