@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from llmtop.analysis.views import Cell, Column, TableView
@@ -123,6 +123,16 @@ def csv_of(table: TableView, full_name: Callable[[int], str] | None = None) -> I
         ]
         plain = ("" if _is_unknown(cell) or cell != cell else cell for cell in cells)
         yield csv_line((*plain, *([named(row)] if named else []), "; ".join(missing)))
+
+
+def csv_of_rows(rows: Iterable[Mapping[str, object]]) -> Iterator[str]:
+    """Rows of the same keys as lines of CSV: the keys are the titles; at the end of a row why cells are empty."""
+    for i, row in enumerate(rows):
+        if i == 0:
+            yield csv_line((*row, "missing"))
+        cells = ("" if cell is None or isinstance(cell, Unknown) else cell for cell in row.values())
+        missing = "; ".join(f"{key}: {cell}" for key, cell in row.items() if isinstance(cell, Unknown))
+        yield csv_line((*cells, missing))
 
 
 def csv_line(cells: Sequence[object]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.pages.series import SeriesTable, series_table
-from llmtop.analysis.tables import csv_line
+from llmtop.analysis.tables import csv_of_rows
 from llmtop.cli.documents import fact
 from llmtop.cli.part_table import PartTable, WantedTable
 from llmtop.model import Unknown
@@ -25,7 +25,7 @@ def series_over_time(trace: Trace, wanted: WantedTable) -> PartTable[SeriesTable
         found,
         rows_of=SeriesTable.fitted,
         document_of=lambda found: {"by": wanted.by, "rows": [_document(row) for row in _rows(found)]},
-        csv_of=_csv,
+        csv_of=lambda found: csv_of_rows(_rows(found)),
         said=lambda: [str(found)] if isinstance(found, Unknown) else [],
     )
 
@@ -53,11 +53,3 @@ def _rows(table: SeriesTable) -> Iterator[dict[str, str | float | Unknown]]:
 
 def _document(row: dict[str, str | float | Unknown]) -> Json:
     return {key: fact(value) for key, value in row.items()}
-
-
-def _csv(table: SeriesTable) -> Iterator[str]:
-    for i, row in enumerate(_rows(table)):
-        if i == 0:
-            yield csv_line((*row, "missing"))
-        missing = [f"{key}: {value}" for key, value in row.items() if isinstance(value, Unknown)]
-        yield csv_line((*("" if isinstance(value, Unknown) else value for value in row.values()), "; ".join(missing)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.counters import add_section
 from llmtop.analysis.kernels.source_table import TITLES, CodeBy, CodeRow, code_rows, code_table, said_of_code
-from llmtop.analysis.tables import csv_line
+from llmtop.analysis.tables import csv_of_rows
 from llmtop.cli.documents import fact
 from llmtop.cli.part_table import PartTable, WantedTable
 from llmtop.model import Unknown
@@ -30,7 +30,7 @@ def code_by(trace: Trace, wanted: WantedTable) -> PartTable[tuple[CodeRow, ...]]
         code_rows(trace, by, wanted.kernel),
         rows_of=lambda rows: code_table(rows, by),
         document_of=lambda rows: {"by": wanted.by, "rows": [_row(one) for one in rows]},
-        csv_of=_csv,
+        csv_of=lambda rows: csv_of_rows(_cells(rows)),
         said=lambda: said_of_code(trace, by, wanted.kernel),
     )
 
@@ -72,14 +72,10 @@ def _counted(row: CodeRow) -> dict[str, float | None]:
     return dict(zip(_COUNTED, counted, strict=True))
 
 
-def _csv(rows: tuple[CodeRow, ...]) -> Iterator[str]:
+def _cells(rows: tuple[CodeRow, ...]) -> Iterator[dict[str, object]]:
     """With a column for each reason to wait."""
     reasons = sorted({reason for row in rows for reason, _ in row.spent.waiting})
-    yield csv_line((*_where(rows[0]), "text", *_SAMPLED, *reasons, *_COUNTED, "missing"))
     for row in rows:
         none = None if row.source.why_no_samples else 0
-        waiting: dict[str, float | None] = dict.fromkeys(reasons, none) | dict(row.spent.waiting)
-        told = {"text": row.text, **_sampled(row)}
-        cells = (*_where(row).values(), *told.values(), *waiting.values(), *_counted(row).values())
-        missing = "; ".join(f"{name}: {value}" for name, value in told.items() if isinstance(value, Unknown))
-        yield csv_line((*("" if cell is None or isinstance(cell, Unknown) else cell for cell in cells), missing))
+        waiting = dict.fromkeys(reasons, none) | dict(row.spent.waiting)
+        yield {**_where(row), "text": row.text, **_sampled(row), **waiting, **_counted(row)}
