@@ -81,6 +81,12 @@ def test_a_report_of_kernels_is_shown_without_what_timelines_and_servers_need() 
     assert not loaded & {*foreign, "llmtop.analysis.pages.token_budget", "llmtop.parsers.nsys_capture", "sqlite3"}
 
 
+def test_a_look_at_the_gpus_alone_loads_no_budget_of_a_server() -> None:
+    loaded = modules_loaded_by("import llmtop.cli.snapshot, llmtop.cli.snapshot_json")
+    assert "llmtop.analysis.pages.gpus" in loaded
+    assert not loaded & {"llmtop.analysis.pages.token_budget", "llmtop.analysis.pages.budget_gains"}
+
+
 def test_nothing_that_asks_the_driver_is_loaded_beside_the_screen() -> None:
     """NVML is asked in a process of its own, which loads what that takes while the screen is loaded here."""
     loaded = modules_loaded_by("from llmtop.collectors.registry import host_collectors; host_collectors()")

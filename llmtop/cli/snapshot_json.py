@@ -11,7 +11,6 @@ from llmtop.analysis.gpus.models import clock_reasons
 from llmtop.analysis.pages.correlate import Correlation, Correlations, correlations
 from llmtop.analysis.pages.gpus import GpuProcess, gpu_processes
 from llmtop.analysis.pages.header import header_dtype, model_of, own_cpu, probe_hits_per_s, version_of
-from llmtop.analysis.pages.token_budget import TokenBudget, token_budget
 from llmtop.analysis.roofline.efficiency import EfficiencyView, efficiency_view
 from llmtop.analysis.roofline.live import live_view, mean_point
 from llmtop.analysis.roofline.rates import dram_bytes_per_s
@@ -85,7 +84,7 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "gpu_totals": _gpu_totals(trace, tracks, window_ns),
         "roofline": [point for track in tracks for point in _roofline_of(trace, target, track.id, gpus, window_ns)],
         "efficiency": _efficiency(efficiency_view(trace, target, window_ns)) if target else fact(NO_TARGET),
-        "token_budget": _token_budget(token_budget(trace, target, window_ns)) if target else fact(NO_TARGET),
+        "token_budget": _token_budget(trace, target, window_ns) if target else fact(NO_TARGET),
         "server": {} if isinstance(server, Unknown) else {key: _stat(stat) for key, stat in server.stats.items()},
         "requests": requests_document(trace, window_ns) if target is not None else fact(NO_TARGET),
         "batches": batches_document(trace, target) if target is not None else fact(NO_TARGET),
@@ -238,7 +237,11 @@ def _efficiency(view: EfficiencyView) -> dict[str, Json]:
     return {key: _quantity(number) for key, number in numbers.items()} | {"notes": list(view.notes)}
 
 
-def _token_budget(budget: TokenBudget | Unknown) -> Json:
+def _token_budget(trace: Trace, target: Target, window_ns: int) -> Json:
+    # Imported here: with it comes all that gains are worked out from, and a look without a server has no use for it.
+    from llmtop.analysis.pages.token_budget import token_budget
+
+    budget = token_budget(trace, target, window_ns)
     if isinstance(budget, Unknown):
         return fact(budget)
     return {
