@@ -283,8 +283,9 @@ class ExploreScreen(NumberedScreen):
         shown = self.reports[self.active].active
         active = next((i for i, view in enumerate(views) if view is shown), -1)
         titles = [f"{digit or ''} {view.title}".strip() for view, digit in views.items()]
-        if sum(width_of(title) + 2 for title in titles) >= self.size.width:  # only the active one is written out
-            titles = [titles[i] if i == active else str(views[view] or view.title) for i, view in enumerate(views)]
+        for i, digit in reversed(tuple(enumerate(views.values()))):  # where not all fit, the last are digits alone
+            if digit and i != active and sum(width_of(title) + 2 for title in titles) >= self.size.width:
+                titles[i] = str(digit)
         self._tabs.show_items(tab_items(((title, f"screen.view({i})") for i, title in enumerate(titles)), active))
 
     def _head_items(self) -> list[Item]:
