@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 ENCODING: Final = 1
 _HEAD = struct.Struct("<BII")
 """The encoding, the CRC-32 of what follows, and how long that is unpacked."""
-_LENGTH = struct.Struct("<I")
+_LENGTHS = struct.Struct("<II")
+"""Of the two texts that a block begins with, unpacked."""
 _RAW: Final = -15
 """zlib's window of 32 kB, without a header and a sum of its own."""
 _LONGEST: Final = 1 << 28
@@ -39,10 +40,10 @@ class BlockWriter:
     def __init__(self) -> None:
         self._deflate = zlib.compressobj(wbits=_RAW)
 
-    def pack(self, document: Any, columns: Iterable[bytes]) -> bytes:
-        """One more block: a document, and the columns that it tells of."""
-        text = text_of(document).encode()
-        content = b"".join((_LENGTH.pack(len(text)), text, *columns))
+    def pack(self, told: Any, directory: Any, columns: Iterable[bytes]) -> bytes:
+        """One more block: what is told beside numbers, the directory of the columns, and the columns."""
+        texts = [text_of(one).encode() for one in (told, directory)]
+        content = b"".join((_LENGTHS.pack(*map(len, texts)), *texts, *columns))
         packed = self._deflate.compress(content) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
         return _HEAD.pack(ENCODING, zlib.crc32(packed), len(content)) + packed
 
@@ -53,8 +54,8 @@ class BlockReader:
     def __init__(self) -> None:
         self._inflate = zlib.decompressobj(wbits=_RAW)
 
-    def unpack(self, block: bytes) -> tuple[Any, bytes]:
-        """The document and the columns of the next block.
+    def unpack(self, block: bytes) -> tuple[bytes, Any, bytes]:
+        """The next block: the JSON of what is told, the directory of the columns, and the columns.
 
         Raises:
             BadBlockError: It cannot be read, nor any that follows it in its stretch.
@@ -65,9 +66,10 @@ class BlockReader:
             if encoding != ENCODING or zlib.crc32(packed) != crc or length > _LONGEST:
                 raise BadBlockError
             content = self._inflate.decompress(packed, length)
-            (size,) = _LENGTH.unpack_from(content)
-            end = _LENGTH.size + size
-            return json.loads(content[_LENGTH.size : end]), content[end:]
+            told, directory = _LENGTHS.unpack_from(content)
+            middle = _LENGTHS.size + told
+            end = middle + directory
+            return content[_LENGTHS.size : middle], json.loads(content[middle:end]), content[end:]
         except (struct.error, zlib.error, ValueError) as error:
             raise BadBlockError from error
 

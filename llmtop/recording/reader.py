@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from llmtop.model import (
     RECORDING,
@@ -26,12 +26,11 @@ from llmtop.model import (
     Trace,
     Track,
     TrackId,
-    TrackKind,
 )
 from llmtop.recording.documents import MisfitError, value_of
 from llmtop.recording.layout import FORMAT
 from llmtop.recording.row_reader import DamagedRowError, RowReader, StoredRow
-from llmtop.recording.stretches import SampleColumn, StoredMoment, StoredStretch, expanded, unpack_stretch
+from llmtop.recording.stretches import SampleColumn, StoredMoment, StoredStretch, columns_of, expanded, unpack_stretch
 from llmtop.text import listed
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ _STRETCHES_KEPT: Final = 24
 """That many, unpacked, take 40 MB of a server with a thousand series: more than a window of ten minutes has."""
 _ALL: Final = 2**62
 Key = tuple[TrackId, str]
+_T = TypeVar("_T")
 
 
 class _Definition(NamedTuple):
@@ -142,7 +142,7 @@ class RecordingReader:
             series=self._series(
                 state, self._columns(first, s), _ALL if m == len(stretches[-1].moments) - 1 else row.t_ns
             ),
-            stacks=state.stacks.stacks,
+            stacks=state.stacks.stacks[:],
             marks=tuple(mark for id, mark in self._marks if id < row.id and mark.t_ns >= state.start_ns),
             issues=(*state.issues, *self.issues),
             missing=state.missing,
@@ -259,17 +259,44 @@ class RecordingReader:
         return states[m] if states else _State()
 
     def _next_state(self, before: _State, s: int, m: int, moment: StoredMoment) -> _State:
-        told = moment.document
+        told = json.loads(moment.told)
         return _State(
             start_ns=told["start_ns"],
-            tracks=_changed_tracks(before.tracks, told),
+            tracks=self._changed_tracks(before.tracks, told),
             numbers=self._changed_numbers(before.numbers, s, m, told),
             origin=self._origin(told["origin"]) if "origin" in told else before.origin,
-            missing=value_of(tuple[Missing, ...], told["missing"]) if "missing" in told else before.missing,
-            issues=value_of(tuple[Issue, ...], told["issues"]) if "issues" in told else before.issues,
-            sources=Sources(value_of(tuple[Source, ...], told["sources"])) if "sources" in told else before.sources,
+            missing=self._known(Missing, told["missing"]) if "missing" in told else before.missing,
+            issues=self._known(Issue, told["issues"]) if "issues" in told else before.issues,
+            sources=Sources(self._known(Source, told["sources"])) if "sources" in told else before.sources,
             stacks=moment.stacks[-1][0] if moment.stacks else before.stacks,
         )
+
+    def _known(self, kind: type[_T], documents: Iterable[Any]) -> tuple[_T, ...]:
+        """Values of which this version knows all; the others are noted."""
+        found = []
+        for document in documents:
+            try:
+                found.append(value_of(kind, document))
+            except MisfitError:
+                self._note_unknown(kind.__name__.lower())
+        return tuple(found)
+
+    def _changed_tracks(self, before: Mapping[TrackId, Track], told: Mapping[str, Any]) -> Mapping[TrackId, Track]:
+        """Tracks without those that are gone, with what is new of the others."""
+        if "tracks" not in told and "gone" not in told:
+            return before
+        gone = frozenset(told.get("gone", ()))
+        tracks = {id: track for id, track in before.items() if id not in gone}
+        for id, document in told.get("tracks", {}).items():
+            old = tracks.get(id)
+            if old is not None and "kind" not in document:
+                document = {"kind": old.kind.value, "name": old.name, "parent": old.parent, **document}
+                for track in self._known(Track, [{"id": id, **document}]):
+                    tracks[id] = replace(old, facts={**old.facts, **track.facts})
+            else:
+                for track in self._known(Track, [{"id": id, **document}]):
+                    tracks[id] = track
+        return tracks
 
     def _origin(self, document: Any) -> Origin:
         """Where it is from, as a recording: on whose clock, and which machine's."""
@@ -299,10 +326,7 @@ class RecordingReader:
     def _columns(self, first: int, last: int) -> dict[int, SampleColumn]:
         """The samples of several stretches in one piece each, by the newest number of their series."""
         if self._joined[0] != (first, last):
-            joined: dict[int, SampleColumn] = {}
-            for s in range(first, last + 1):
-                for number, column in self._stretch(s).columns.items():
-                    joined.setdefault(number, SampleColumn()).add(column.times, column.values)
+            joined = columns_of(self._stretch(s) for s in range(first, last + 1))
             for number, before in self._continued.items():
                 if number in joined and before in joined:
                     whole = SampleColumn(joined[before].times[:], joined[before].values[:])
@@ -341,18 +365,3 @@ def _kept_stacks(stretches: Sequence[StoredStretch], m: int) -> Iterator[StackWi
     for stretch in stretches:
         moments = stretch.moments[: m + 1] if stretch is stretches[-1] else stretch.moments
         yield from (window for moment in moments for window, is_kept in moment.stacks if is_kept)
-
-
-def _changed_tracks(before: Mapping[TrackId, Track], told: Mapping[str, Any]) -> Mapping[TrackId, Track]:
-    """Tracks without those that are gone, with what is new of the others."""
-    if "tracks" not in told and "gone" not in told:
-        return before
-    gone = frozenset(told.get("gone", ()))
-    tracks = {id: track for id, track in before.items() if id not in gone}
-    for id, document in told.get("tracks", {}).items():
-        if "kind" in document:
-            tracks[id] = value_of(Track, {"id": id, **document})
-        elif id in tracks:
-            facts = value_of(Track, {"id": id, "kind": TrackKind.HOST.value, "name": "", **document}).facts
-            tracks[id] = replace(tracks[id], facts={**tracks[id].facts, **facts})
-    return tracks

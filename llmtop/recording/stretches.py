@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
 
-from llmtop.model import StackWindow
+from llmtop.lazy import LazySequence
+from llmtop.model import Stack, StackWindow
 from llmtop.recording.blocks import BadBlockError, BlockReader, unpacked_row
-
-if TYPE_CHECKING:
-    from llmtop.model import Stack
 
 _NUMBER_BYTES = 8
 
@@ -40,11 +38,11 @@ class StoredMoment:
     """What a block tells beside samples.
 
     Attributes:
-        document: What has changed since the block before, as docs/recording.md has it.
+        told: What has changed since the block before, as JSON: docs/recording.md has its fields.
         stacks: Stacks that were written with it, and whether they are kept for later.
     """
 
-    document: Mapping[str, Any]
+    told: bytes
     stacks: tuple[tuple[StackWindow, bool], ...]
 
 
@@ -53,14 +51,14 @@ class StoredStretch:
     """The moments of one compression, and all their samples by the numbers of series."""
 
     moments: list[StoredMoment]
-    columns: Mapping[int, SampleColumn]
+    groups: list[SampleGroup]
 
 
 @dataclass(slots=True)
-class _SampleGroup:
+class SampleGroup:
     """Series that were read together."""
 
-    numbers: Sequence[int]
+    numbers: tuple[int, ...]
     times: array[int] = field(default_factory=lambda: array("q"))
     rows: array[float] = field(default_factory=lambda: array("d"))
     last: int = 0
@@ -105,23 +103,38 @@ def unpack_stretch(blocks: Iterable[bytes], stacks: Mapping[int, Stack]) -> Stor
         blocks: From the first one on.
         stacks: By number, without their weights.
     """
-    reader, groups, moments = BlockReader(), list[_SampleGroup](), list[StoredMoment]()
+    reader, groups, moments = BlockReader(), list[SampleGroup](), list[StoredMoment]()
     for block in blocks:
         try:
-            document, columns = reader.unpack(block)
+            told, directory, columns = reader.unpack(block)
             content = _Content(columns)
-            groups += [_SampleGroup(expanded(numbers)) for numbers in document.get("groups", ())]
-            for group, count in document.get("samples", ()):
+            groups += [SampleGroup(tuple(expanded(numbers))) for numbers in directory.get("groups", ())]
+            for group, count in directory.get("samples", ()):
                 groups[group].add(content, count)
-            windows = tuple(_window(content, stacks, *told) for told in document.get("stacks", ()))
+            windows = tuple(_window(content, stacks, *one) for one in directory.get("stacks", ()))
         except (BadBlockError, TypeError, ValueError, IndexError):
             break
-        moments.append(StoredMoment(document, windows))
-    columns_of: dict[int, SampleColumn] = {}
-    for one in groups:
-        for number, values in one.columns():
-            columns_of.setdefault(number, SampleColumn()).add(one.times, values)
-    return StoredStretch(moments, columns_of)
+        moments.append(StoredMoment(told, windows))
+    return StoredStretch(moments, groups)
+
+
+def columns_of(stretches: Iterable[StoredStretch]) -> dict[int, SampleColumn]:
+    """The samples of several stretches that follow each other, each series in one piece, by its number.
+
+    Most series are read together with the same others all the time: their rows are joined before they are taken apart.
+    """
+    joined: dict[tuple[int, ...], list[SampleGroup]] = {}
+    for group in (group for stretch in stretches for group in stretch.groups if group.times):
+        same = joined.setdefault(group.numbers, [])
+        if not same or group.times[0] <= same[-1].times[-1]:  # nothing new has come: it is written once more
+            same.append(SampleGroup(group.numbers))
+        same[-1].times += group.times
+        same[-1].rows += group.rows
+    columns: dict[int, SampleColumn] = {}
+    for group in (group for same in joined.values() for group in same):
+        for number, values in group.columns():
+            columns.setdefault(number, SampleColumn()).add(group.times, values)
+    return columns
 
 
 def _window(
@@ -130,9 +143,14 @@ def _window(
     numbers, weights = array("I"), array("d")
     numbers.frombytes(content.take(count * numbers.itemsize))
     weights.frombytes(unpacked_row(content.take(count * _NUMBER_BYTES), 0)[0])
-    pairs = zip(numbers, weights, strict=True)
-    known = tuple(replace(stacks[number], weight=weight) for number, weight in pairs if number in stacks)
-    return StackWindow(end_ns, known), is_kept
+    several = LazySequence(partial(_stacks, numbers, weights, stacks)) if numbers else ()
+    return StackWindow(end_ns, several), is_kept
+
+
+def _stacks(numbers: array[int], weights: array[float], stacks: Mapping[int, Stack]) -> tuple[Stack, ...]:
+    """Stacks with their weights; of a damaged file some are not known."""
+    pairs = ((stacks[number], weight) for number, weight in zip(numbers, weights, strict=True) if number in stacks)
+    return tuple(Stack(one.frames, weight, one.unit, one.state, one.track) for one, weight in pairs)
 
 
 def expanded(ranges: Iterable[tuple[int, int]]) -> list[int]:

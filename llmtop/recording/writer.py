@@ -66,8 +66,8 @@ class _Stretch:
     rows: dict[int, int] = field(default_factory=dict)
     """The last values of each group."""
 
-    def columns(self, samples: Mapping[bytes, _NewSamples], document: dict[str, Any]) -> list[bytes]:
-        """Pack samples, and write down in the document what stands where."""
+    def columns(self, samples: Mapping[bytes, _NewSamples]) -> tuple[dict[str, Any], list[bytes]]:
+        """Samples as columns, and the directory of what stands where in them."""
         columns, told, new = [], [], []
         for times, one in samples.items():
             numbers = one.numbers.tobytes()
@@ -82,8 +82,7 @@ class _Stretch:
                 packed, before = packed_row(row, before)
                 columns.append(packed)
             self.rows[group] = before
-        document |= {"groups": new, "samples": told} if told else {}
-        return columns
+        return {"groups": new, "samples": told}, columns
 
 
 class RecordingWriter:
@@ -146,12 +145,16 @@ class RecordingWriter:
             self._rows.append("mark", mark.t_ns, text_of(mark))
         self._marks = trace.marks
         is_first = self._begin_stretch(t_ns)
-        document, columns = self._changes(trace, is_first=is_first)
-        for window, is_kept in self._new_stacks(trace, is_first=is_first, is_last=is_last):
-            document.setdefault("stacks", []).append((window.end_ns, len(window.stacks), is_kept))
-            columns += self._stack_columns(window.stacks)
         assert self._stretch is not None
-        self._rows.append("stretch" if is_first else "moment", t_ns, self._stretch.blocks.pack(document, columns))
+        told = self._changes(trace)
+        directory, columns = self._stretch.columns(self._new_samples(trace, is_first=is_first))
+        for window, is_kept in self._new_stacks(trace, is_first=is_first, is_last=is_last):
+            directory.setdefault("stacks", []).append((window.end_ns, len(window.stacks), is_kept))
+            columns += self._stack_columns(window.stacks)
+        if is_first:
+            told["series"] = ranges(one.number for one in self._series.values())
+        block = self._stretch.blocks.pack(told, directory, columns)
+        self._rows.append("stretch" if is_first else "moment", t_ns, block)
 
     def judge(self, t_ns: int, verdict: str, findings: Iterable[Finding]) -> None:
         """Write what was found at a moment, unless it is what was found before."""
@@ -169,21 +172,17 @@ class RecordingWriter:
         self._told, self._tracks = {}, {}
         return True
 
-    def _changes(self, trace: Trace, *, is_first: bool) -> tuple[dict[str, Any], list[bytes]]:
-        """The document and the columns of a moment, all but its stacks."""
-        assert self._stretch is not None
+    def _changes(self, trace: Trace) -> dict[str, Any]:
+        """What is told of a moment beside numbers."""
         document: dict[str, Any] = {"start_ns": trace.start_ns}
         if ended := self._end_series(trace):
             document["ended"] = ended
-        columns = self._stretch.columns(self._new_samples(trace, is_first=is_first), document)
-        if is_first:
-            document["series"] = ranges(one.number for one in self._series.values())
         document |= self._track_changes(trace.tracks)
         whole = {"origin": trace.origin, "missing": trace.missing, "issues": (*trace.issues,)}
         for name, value in (whole | {"sources": trace.sources.all}).items():
             if self._told.get(name) != value:
                 document[name] = self._told[name] = value
-        return document, columns
+        return document
 
     # -- numbers -----------------------------------------------------------------------------------------------
 
@@ -201,10 +200,10 @@ class RecordingWriter:
         there would not know it.
         """
         found: dict[bytes, _NewSamples] = {}
-        for key, one in trace.series.items():
-            written = self._series.get(key)
+        for name, one in trace.series.items():
+            written = self._series.get(name)
             if written is None or written.series.source != one.source:
-                written = self._series[key] = self._define(one, written)
+                written = self._series[name] = self._define(one, written)
             elif written.series is one and not is_first:
                 continue
             times, values = one.after(written.last_ns)
@@ -214,7 +213,10 @@ class RecordingWriter:
             elif is_first:
                 times, values = one.newest(1).times, one.newest(1).values
             if times:
-                found.setdefault(times.tobytes(), _NewSamples()).add(written.number, values)
+                samples = found.get(key := times.tobytes())
+                if samples is None:
+                    samples = found[key] = _NewSamples()
+                samples.add(written.number, values)
         return found
 
     def _define(self, one: Series, before: _Written | None) -> _Written:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +213,7 @@ def test_stacks_are_written_now_and_then_with_each_frame_once(tmp_path: Path) ->
     recording = write(tmp_path / "file", traces)
     for trace in traces:
         again = recording.trace(trace.end_ns)
-        assert again.past_stacks[-1].stacks == trace.past_stacks[-1].stacks
+        assert tuple(again.past_stacks[-1].stacks) == trace.past_stacks[-1].stacks
         assert trace.stacks_end_ns - again.stacks_end_ns < 10 * NS_PER_S
     again = recording.trace(traces[60].end_ns)  # where all is written once more
     assert (again.stacks_end_ns, again.stacks) == (traces[60].stacks_end_ns, traces[60].stacks)
@@ -315,6 +316,16 @@ def test_what_a_newer_version_has_added_is_skipped_and_said(tmp_path: Path) -> N
     assert held(again) | {"issues": ()} == held(trace)
     (issue,) = again.issues
     assert issue.message == "a newer llmtop has written what this one does not know: hologram and mark"
+
+
+def test_a_track_of_a_kind_that_is_not_known_costs_only_itself(tmp_path: Path) -> None:
+    """As a newer version would write it."""
+    trace = live_trace(ticks=5)
+    newer = replace(trace.tracks[ids.HOST], kind="rack")  # type: ignore[arg-type]
+    recording = write(tmp_path / "file", [replace(trace, tracks={**trace.tracks, ids.HOST: newer})])
+    again = recording.trace(trace.end_ns)
+    assert again.tracks == {id: track for id, track in trace.tracks.items() if id != ids.HOST}
+    assert recording.issues[0].message == "a newer llmtop has written what this one does not know: track"
 
 
 def test_a_recording_without_a_moment_is_refused(tmp_path: Path) -> None:
