@@ -148,6 +148,17 @@ def test_of_a_damaged_file_it_is_not_said_which_is_faster(run: Run, tmp_path: Pa
         assert comparison["outcome"] == "unknown"
 
 
+def test_steps_of_other_work_have_no_verdict(run: Run) -> None:
+    other = KINETO.with_name("graph-and-eager.pt.trace.json.gz")
+    for both, said in (
+        ((KINETO, other), "27.9 ms in A, 2.17 ms in B"),
+        ((other, KINETO), "2.17 ms in A, 27.9 ms in B"),
+    ):
+        first, _, verdict, *_ = run(*both).split("\n\n")
+        assert collapsed(first).startswith("not comparable in time: steps are ")
+        assert verdict.startswith(f"no verdict on whether B is faster than A: a step takes {said}")
+
+
 def test_columns_of_a_and_b_are_left_out_together(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     both = [LADDER.with_name(f"{name}-loads.ncu-rep.xz") for name in ("uncoalesced", "dependent")]
     shown = set()

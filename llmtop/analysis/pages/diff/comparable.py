@@ -50,6 +50,8 @@ _DEFAULTS = {
 """What they are where they are not given (Nsight Compute CLI manual)."""
 _STEP_KERNELS = 0.2
 """By so much more kernels in a step they are hardly the same steps."""
+_OTHER_WORK = math.log(4.0)
+"""So far apart not even fusing them explains it: steps that are called otherwise too are other work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +211,14 @@ def _steps(before: Side, after: Side) -> Iterator[Caveat]:
     if before.steps is None or after.steps is None:
         return
     kinds = [{part.group.title or "of one kind" for part in _all_steps(side)} for side in (before, after)]
+    kernels = [math.fsum(row.calls for row in side.rows) / side.units for side in (before, after)]
+    apart = abs(math.log(kernels[1] / kernels[0])) if all(kernels) else 0.0
     if kinds[0] != kinds[1]:
         said = " in the baseline and ".join(", ".join(sorted(several)) for several in kinds)
         compared = f"those of {before.steps.kind}" if before.steps.kind else "all"
-        yield Caveat(f"steps are {said} in the other, and {compared} are compared")
-    kernels = [math.fsum(row.calls for row in side.rows) / side.units for side in (before, after)]
-    if all(kernels) and abs(math.log(kernels[1] / kernels[0])) > _STEP_KERNELS:
+        is_other_work = kinds[0].isdisjoint(kinds[1]) and apart > _OTHER_WORK
+        yield Caveat(f"steps are {said} in the other, and {compared} are compared", is_grave=is_other_work)
+    if apart > _STEP_KERNELS:
         yield Caveat(
             f"a step has {kernels[0]:.0f} kernels in the baseline and {kernels[1]:.0f} in the other: if nothing was "
             "fused or captured in a graph, mark steps with NVTX ranges"
