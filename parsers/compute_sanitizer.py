@@ -68,7 +68,7 @@ class ComputeSanitizerParser:
     """Texts that compute-sanitizer printed."""
 
     name = "compute-sanitizer"
-    priority = 50
+    priority = 55
     title = "reports of compute-sanitizer"
     written_by = "`compute-sanitizer` with any of its tools, or `cuda-memcheck`: standard output, or `--log-file`"
     extensions: tuple[str, ...] = (".sanitizer.txt",)

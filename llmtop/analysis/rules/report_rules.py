@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 RULES: tuple[Rule, ...] = (
     *named(
         "gpu_fault",
-        "sanitizer_errors",
+        "sanitizer_error",
         "failed_launches",
         "host_code",
         "host_waits",
