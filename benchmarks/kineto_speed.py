@@ -27,7 +27,10 @@ READERS = {
     "json": "import json; read = json.load(open(sys.argv[1], 'rb'))",
     "orjson": "import orjson; read = orjson.loads(open(sys.argv[1], 'rb').read())",
 }
-HTA = "from hta.common.trace_parser import parse_trace_dict, parse_trace_dataframe; parse_trace_dataframe(sys.argv[1])"
+HTA = (
+    "from hta.common.trace_parser import parse_trace_dataframe; from hta.configs.parser_config import ParserConfig; "
+    "parse_trace_dataframe(sys.argv[1], ParserConfig.get_default_cfg())"
+)
 TOLD = (
     "; import json as j, resource as r; u = r.getrusage(r.RUSAGE_SELF); "
     "print(j.dumps([time.perf_counter() - start, u.ru_utime + u.ru_stime, u.ru_maxrss / 1024]))"

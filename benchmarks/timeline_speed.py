@@ -4,7 +4,8 @@
 
 Without a capture one is made (`make_large_capture`). "drawn" is from the start of the process to the first bars, in a
 real pseudo-terminal of 120x40; "key" from a key to the next screen there. "frame" is the CPU time of a whole frame in
-this process, after zooming or moving at every zoom from the whole capture to single nanoseconds.
+this process, after zooming or moving at every zoom from the whole capture to single nanoseconds. "at most" is the
+largest memory that the process on the terminal ever had, which is more than what it has at the end.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def p95(values: list[float]) -> float:
     return sorted(values)[math.ceil(0.95 * len(values)) - 1]
 
 
-def on_a_terminal(capture: Path) -> tuple[float, float, list[float], float]:
-    """Seconds until the kernels and until the timeline are drawn, seconds of each key, and the memory in MB."""
+def on_a_terminal(capture: Path) -> tuple[float, float, list[float], float, float]:
+    """Seconds until the kernels and until the timeline are drawn, of each key, and the memory now and at most in MB."""
     start = time.perf_counter()
     with Terminal([sys.executable, "-m", "llmtop", "open", str(capture)], columns=120, lines=40, cwd=ROOT) as terminal:
         terminal.wait_for("2 Timeline", timeout_s=120)
@@ -55,10 +56,16 @@ def on_a_terminal(capture: Path) -> tuple[float, float, list[float], float]:
             terminal.press(key)
             terminal.wait_for(lambda text, before=before: text != before)
             keys.append(time.perf_counter() - pressed)
-        memory = psutil.Process(terminal.pid).memory_info().rss / 1e6
+        memory, most = psutil.Process(terminal.pid).memory_info().rss / 1e6, most_mb(terminal.pid)
         terminal.press("q")
         terminal.wait_exit()
-    return table, drawn, keys, memory
+    return table, drawn, keys, memory, most
+
+
+def most_mb(pid: int) -> float:
+    """The largest resident memory that a process has had (VmHWM of proc_pid_status(5), which counts in KiB)."""
+    lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return next(int(words[1]) * 1024 / 1e6 for words in lines if words[0] == "VmHWM:")
 
 
 def frames(capture: Path) -> tuple[float, list[float]]:
@@ -103,10 +110,11 @@ def main() -> None:
         if options.capture is None:
             write_capture(capture, options.kernels)
         made, taken = frames(capture)
-        table, drawn, keys, memory = on_a_terminal(capture)
+        table, drawn, keys, memory, most = on_a_terminal(capture)
         print(f"{capture.name}: {capture.stat().st_size / 1e6:.0f} MB")
         print(
-            f"kernels {table:.2f} s, timeline drawn {drawn:.2f} s, {memory:.0f} MB; lines made in {made:.2f} s of CPU"
+            f"kernels {table:.2f} s, timeline drawn {drawn:.2f} s, {memory:.0f} MB, {most:.0f} MB at most; "
+            f"lines made in {made:.2f} s of CPU"
         )
         print(f"frame: median {1e3 * statistics.median(taken):.1f} ms, p95 {1e3 * p95(taken):.1f} ms (CPU)")
         print(f"key to screen: median {1e3 * statistics.median(keys):.0f} ms, p95 {1e3 * p95(keys):.0f} ms")
