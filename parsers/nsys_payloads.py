@@ -32,8 +32,9 @@ _HEADER = struct.Struct("<IIIIQQ")
 _FORMATS = {
     1: "<b", 2: "<B", 3: "<h", 4: "<H", 5: "<i", 6: "<I", 7: "<q", 8: "<Q", 9: "<q", 10: "<Q", 11: "<b", 12: "<B",
     13: "<h", 14: "<H", 15: "<i", 16: "<I", 17: "<q", 18: "<Q", 19: "<f", 20: "<d", 22: "<Q", 23: "<Q",
+    42: "<e", 43: "<f", 44: "<d", 90: "<I", 128: "<Q",
 }  # fmt: skip
-"""By NVTX_PAYLOAD_ENTRY_TYPE: of numbers, on the 64-bit Linux that captures are of."""
+"""By NVTX_PAYLOAD_ENTRY_TYPE: of numbers, categories and times, on the 64-bit Linux that captures are of."""
 _FIRST_OWN = 1 << 24
 """Types from here on are schemas and enumerations that the program registers; of the latter values are ints."""
 
