@@ -48,9 +48,9 @@ from llmtop.parsers.nsys_export import (
     span_table,
     unpacked,
 )
+from llmtop.parsers.nsys_gpus import migration_notes, more_of_gpus
 from llmtop.parsers.nsys_graphs import captured, has_nodes
 from llmtop.parsers.nsys_host import api_calls, has_samples, late_kinds, missing_of_host, more_kinds
-from llmtop.parsers.nsys_more import migration_notes, more_of_gpus
 from llmtop.parsers.nsys_nvtx import nvtx
 from llmtop.parsers.nsys_payloads import EVENTS as NVTX_EVENTS
 from llmtop.parsers.nsys_series import series

@@ -16,7 +16,7 @@ from llmtop.lazy import LazyMapping
 from llmtop.model import Metric, Series, Track, TrackId, TrackKind
 from llmtop.parsers.allocations import allocations, levels
 from llmtop.parsers.nsys_export import DAMAGE, Capture, Columns, Export, lost, read_rows
-from llmtop.parsers.nsys_more import MEMORY, MEMORY_KINDS, memory_events
+from llmtop.parsers.nsys_gpus import MEMORY, MEMORY_KINDS, memory_events
 
 _GPU_METRICS, _GPU_METRIC_NAMES = "GPU_METRICS", "TARGET_INFO_GPU_METRICS"
 _GENERIC, _GENERIC_TYPES = "GENERIC_EVENTS", "GENERIC_EVENT_TYPES"
