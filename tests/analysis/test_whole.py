@@ -208,7 +208,7 @@ def test_the_columns_of_tables(snapshot: SnapshotAssertion, tmp_path: Path) -> N
     assert whole(**{name: list(table.columns) for name, table in tables.items()}) == snapshot
 
 
-@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.name.partition(".")[0])
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.name)
 def test_what_is_said_of_a_report(path: Path, snapshot: SnapshotAssertion) -> None:
     assert whole(**_of_report(load(path))).replace(str(SAMPLE_TRACES), "SAMPLES") == snapshot
 
