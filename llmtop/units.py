@@ -156,8 +156,8 @@ def quantity(value: float, unit: str) -> str:
 
     >>> quantity(3.3e12, "bytes/s"), quantity(0.5, "ratio"), quantity(1410, "MHz"), quantity(0.021, "s")
     ('3.30 TB/s', '50 %', '1410 MHz', '21.0 ms')
-    >>> quantity(1.98e9, "Hz"), quantity(2.4e11, "sector/s")
-    ('1.98 GHz', '240 Gsector/s')
+    >>> quantity(1.98e9, "Hz"), quantity(2.4e11, "sector/s"), quantity(2.5e8, "ns/s")
+    ('1.98 GHz', '240 Gsector/s', '25 %')
     """
     if math.isnan(value):
         raise ValueError("NaN is not a quantity: use Unknown")
@@ -168,6 +168,8 @@ def quantity(value: float, unit: str) -> str:
             return si(value, "B/s")
         case "FLOP/s" | "FLOP":
             return si(value, unit)
+        case "ns/s":  # time in a second: of a thread at most all of it, of a process as much as it has CPUs
+            return percent(value / NS_PER_S * 100)
         case "s":
             return duration(value * NS_PER_S)
         case "ns":

@@ -379,6 +379,15 @@ def has_label(name: str) -> bool:
     return _BAR in name
 
 
+def is_part(metric: Metric) -> bool:
+    """Whether it is a bucket, or the sum, of a distribution, and means nothing by itself.
+
+    >>> is_part(bucket(SERVER_TTFT, 0.5)), is_part(SERVER_TTFT), is_part(labelled(THREAD_STATE_SAMPLES, "futex"))
+    (True, False, False)
+    """
+    return not metric.title and has_label(metric.name)
+
+
 def parted(name: str) -> tuple[str, str]:
     """The name of a metric without its labels, and these, which may be a bucket's too; "" where it has none.
 

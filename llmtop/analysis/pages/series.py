@@ -10,6 +10,7 @@ from llmtop.analysis.tables import SORTED_AT_ONCE, fitted, places_by
 from llmtop.analysis.views import Cell, Column
 from llmtop.model import Unknown
 from llmtop.units import quantity
+from llmtop.vocabulary import is_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -114,10 +115,10 @@ class SeriesTable:
 
 
 def series_table(trace: Trace) -> SeriesTable | Unknown:
-    """All series of a trace, or why there are none."""
+    """All series of a trace but those that distributions are made of, or why there are none."""
     if why := why_no_series(trace):
         return why
-    keys = tuple(sorted(trace.series))
+    keys = tuple(sorted(key for key, series in trace.series.items() if not is_part(series.metric)))
     names = ((*names_of(trace, trace.series[key]), trace.series[key].source) for key in keys)
     columns, widest = fitted(_COLUMNS, [(track, title, *_AS_WIDE_AS_MAY_BE, source) for track, title, source in names])
     return SeriesTable(trace, keys, columns, widest)
