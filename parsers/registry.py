@@ -52,10 +52,9 @@ PARSERS = _in_order(MODULES)
 
 
 def supported() -> str:
-    """What `load` reads, for messages."""
-    formats = listed(f"{parser.title} ({parser.extensions[0]})" for parser in PARSERS)
-    suffixes = [*(kind.suffix for kind in COMPRESSIONS), "in a .zip", "in a .tar"]
-    return f"{formats}, each also as {listed(suffixes, last='or')}"
+    """What `load` reads, for messages: by how names end; docs/formats.md says what that is."""
+    packed = listed([*(kind.suffix for kind in COMPRESSIONS), ".zip", ".tar"])
+    return f"{listed(parser.extensions[0] for parser in PARSERS)}, plain or packed ({packed})"
 
 
 _STREAM = b"NVIDIA Nsight Systems Stream"

@@ -18,6 +18,7 @@ from llmtop.tui.panes.table import TablePane
 from llmtop.tui.render.table import Sort
 from tests.tui.terminal_in_memory import TerminalInMemory, on_terminal
 from tests.tui.test_explore import settle
+from tests.tui.test_live_screen import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,8 +184,7 @@ async def test_keys_are_answered_while_rows_are_being_sorted() -> None:
         assert "sorting  ·  2/10" in app.screen_text()
         assert "roof▼" not in app.screen_text()
         rows.go_on.set()
-        await settle(pilot)
-        assert row_of_cursor(app) == 8
+        await wait_until(pilot, lambda: row_of_cursor(app) == 8)
         assert "roof▼" in app.screen_text()
         assert "sorting" not in app.screen_text()
 
