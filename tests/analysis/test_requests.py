@@ -184,6 +184,11 @@ def test_a_cache_that_throws_requests_out_is_full_whatever_its_gauge_says() -> N
     assert reason(found).startswith("it is full: 3 requests were thrown out")
 
 
+def test_a_cache_that_was_full_and_has_emptied_is_not_full() -> None:
+    found = cache(lambda s: 0.2, [(v.SERVER_PREEMPTIONS, lambda s: float(s >= 40) * 3)]).runway
+    assert reason(found) == "it was full: 3 requests were thrown out in 30 s, none in the last 15 s; 20 % now"
+
+
 def test_a_short_look_is_too_short() -> None:
     whole = trace_of({v.SERVER_KV_USAGE: lambda s: 0.1 + 0.01 * s})
     series = {key: one.newest(5) for key, one in whole.series.items()}
@@ -210,6 +215,18 @@ def test_a_preemption_costs_what_a_running_request_holds() -> None:
     assert found.text == (
         "a preemption costs about 1,280 tokens computed again; 6 in 60 s: 130 tok/s, 25 % of the prompt tokens"
     )
+
+
+def test_what_a_request_holds_is_of_the_window_and_not_of_its_end() -> None:
+    """In its second half nothing runs and the cache is empty: what ran held as much as before."""
+    curves: dict[Metric, Curve] = {
+        v.SERVER_PREEMPTIONS: lambda s: min(s, 30) / 10,
+        v.SERVER_KV_USAGE: lambda s: 0.8 * (s < 30),
+        v.SERVER_RUNNING: lambda s: 10.0 * (s < 30),
+    }
+    found = requests(curves, facts=BLOCKS).preemption
+    assert not isinstance(found, Unknown)
+    assert found.tokens_each == pytest.approx(0.8 * 16000 / 10)
 
 
 def test_without_the_size_of_the_cache_it_is_half_of_a_mean_answer() -> None:

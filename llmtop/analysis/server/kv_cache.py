@@ -23,6 +23,8 @@ _STEADY = 2.0
 """Growth of the window's first and second half may differ by this factor, or it tells nothing of what comes."""
 _FARTHEST_S = 3600.0
 _FULL = 0.995
+_JUST_NOW_NS = 15 * NS_PER_S
+"""A cache that was full longer ago may have emptied: its gauge says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +109,29 @@ def kv_runway(trace: Trace, server: Track, window_ns: int = GROWTH_WINDOW_NS) ->
 
 def _why_full(trace: Trace, server: Track, usage: float, window_ns: int) -> Unknown | None:
     """A cache out of which requests are thrown has no room left, whatever its gauge says right after."""
-    thrown_out = counter_increase(trace, server.id, v.SERVER_PREEMPTIONS, window_ns)
+    thrown_out, just_now = (
+        counter_increase(trace, server.id, v.SERVER_PREEMPTIONS, ns) for ns in (window_ns, _JUST_NOW_NS)
+    )
     if not isinstance(thrown_out, Unknown) and thrown_out.amount > 0:
-        return Unknown(f"it is full: {thrown_out.amount:.0f} requests were thrown out in {seen(thrown_out.seconds)}")
+        many = f"{thrown_out.amount:.0f} requests were thrown out in {seen(thrown_out.seconds)}"
+        if not isinstance(just_now, Unknown) and not just_now.amount:
+            return Unknown(
+                f"it was full: {many}, none in the last {seen(just_now.seconds)}; {percent(usage * 100)} now"
+            )
+        return Unknown(f"it is full: {many}")
     return Unknown("it is full") if usage >= _FULL else None
 
 
 def kv_tokens_per_request(trace: Trace, server: Track, window_ns: int) -> float | Unknown:
-    """Tokens that a running request has in the cache, on the mean; those that several share count once."""
-    held, running = kv_tokens_in_use(trace, server), mean(trace, server.id, v.SERVER_RUNNING, window_ns, at_least=1)
-    if isinstance(held, Unknown):
-        return held
+    """Tokens that a running request has in the cache, by means of the window; those that several share count once."""
+    capacity = kv_capacity(server)
+    if isinstance(capacity, Unknown):
+        return capacity
+    usage, running = (
+        mean(trace, server.id, metric, window_ns, at_least=1) for metric in (v.SERVER_KV_USAGE, v.SERVER_RUNNING)
+    )
+    if isinstance(usage, Unknown):
+        return usage
     if isinstance(running, Unknown):
         return running
-    return held / running if running else Unknown("no request runs")
+    return usage * capacity / running if running else Unknown("no request runs")
