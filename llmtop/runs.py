@@ -19,7 +19,7 @@ from llmtop.analysis.timeline.join import joined
 from llmtop.analysis.timeline.work import gpus_at_work
 from llmtop.errors import ApartError, FileError
 from llmtop.model import ClockBasis, ClockFit, Issue, Severity, Unknown
-from llmtop.parsers.registry import PARSERS, is_report, load
+from llmtop.parsers.registry import is_report, load, parsers
 from llmtop.text import clean, listed
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
 def is_folder(path: Path) -> bool:
     """Whether it is a folder of files, not one that is a report by itself."""
     try:
-        return path.is_dir() and not any(parser.sniff(b"", path) for parser in PARSERS)
+        return path.is_dir() and not any(parser.sniff(b"", path) for parser in parsers())
     except OSError:
         return False
 

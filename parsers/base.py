@@ -32,9 +32,6 @@ class Parser(Protocol):
     name: str
     """The `Origin.kind` it produces: "ncu-rep", "nsys-sqlite" ..."""
 
-    priority: int
-    """Lower sniffs first; unique over all parsers."""
-
     title: str
     """What its files are called, in the plural: "Nsight Compute reports"."""
 

@@ -42,7 +42,6 @@ class BpftraceParser:
     """Texts that `bpftrace -f json` printed."""
 
     name = "bpftrace"
-    priority = 41
     title = "maps of bpftrace"
     written_by = "`bpftrace -f json`, of programs that count by `kstack` or `ustack`"
     extensions: tuple[str, ...] = (".bpftrace.json",)

@@ -68,7 +68,6 @@ class ComputeSanitizerParser:
     """Texts that compute-sanitizer printed."""
 
     name = "compute-sanitizer"
-    priority = 55
     title = "reports of compute-sanitizer"
     written_by = "`compute-sanitizer` with any of its tools, or `cuda-memcheck`: standard output, or `--log-file`"
     extensions: tuple[str, ...] = (".sanitizer.txt",)

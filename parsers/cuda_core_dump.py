@@ -87,7 +87,6 @@ class CudaCoreDumpParser:
     """What the CUDA driver leaves of a GPU on which a kernel failed."""
 
     name = "cuda-core"
-    priority = 20
     title = "core dumps of GPUs"
     written_by = "the CUDA driver, with `CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1`"
     extensions: tuple[str, ...] = (".nvcudmp",)

@@ -41,7 +41,6 @@ class FoldedStacksParser:
     """Files of folded stacks, whoever wrote them."""
 
     name = "folded-stacks"
-    priority = 90  # text with a number at the end of its lines: what has a mark of its own comes before
     title = "folded stacks"
     written_by = "`stackcollapse-perf.pl`, inferno, `py-spy record --format raw`, async-profiler, bcc's `profile -f`"
     extensions: tuple[str, ...] = (".folded", ".collapsed")

@@ -50,7 +50,6 @@ class KinetoParser:
     """Reads PyTorch traces, whole or not, and Chrome's trace format in JSON."""
 
     name = KINETO
-    priority = 80  # anything that begins like JSON: whether it is a trace is known when its keys are read
     title = "PyTorch (Kineto) and Chrome traces"
     written_by = "`torch.profiler`, vLLM and SGLang `/start_profile`; Perfetto's and other tools' JSON"
     extensions: tuple[str, ...] = (".pt.trace.json", ".json")

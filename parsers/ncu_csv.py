@@ -90,7 +90,6 @@ class NcuCsvParser:
     """Pages that `ncu --csv` prints of kernels."""
 
     name = "ncu-csv"
-    priority = 60
     title = "printed pages of Nsight Compute"
     written_by = "`ncu --csv --page details` or `raw`, also of a report (`--import`), in any unit and language"
     extensions: tuple[str, ...] = (".csv",)

@@ -42,7 +42,6 @@ class NcuSessionCsvParser:
     """Session pages that `ncu --csv` prints."""
 
     name = "ncu-session-csv"
-    priority = 61
     title = "printed session pages of Nsight Compute"
     written_by = "`ncu --csv --page session`"
     extensions: tuple[str, ...] = (".session.csv",)

@@ -20,7 +20,6 @@ class NsysSqliteParser:
     """Reads an SQLite export of an Nsight Systems capture, and of a report what nsys exports of it."""
 
     name = "nsys-sqlite"
-    priority = 30
     title = "Nsight Systems captures"
     written_by = "`nsys export` (sqlite, arrowdir, parquetdir); `nsys profile`, where an nsys is there that reads them"
     extensions: tuple[str, ...] = (".sqlite", ".nsys-rep", ".qdrep")

@@ -59,7 +59,6 @@ class PerfParser:
     """Texts that `perf script` printed, and recordings, which it is asked to print."""
 
     name = "perf"
-    priority = 70
     title = "samples of perf"
     written_by = "`perf script`; `perf record -g`, where a perf is there that reads it"
     extensions: tuple[str, ...] = (".perf.txt", ".perf.data")

@@ -26,7 +26,6 @@ class PySpyDumpParser:
     """Looks that `py-spy dump --json` printed."""
 
     name = "py-spy-dump"
-    priority = 42
     title = "looks of py-spy"
     written_by = "`py-spy dump --json`"
     extensions: tuple[str, ...] = (".py-spy.json",)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 from llmtop.errors import FileError
 from llmtop.model import RECORDING
 from llmtop.parsers.base import Content
-from llmtop.recording.reader import RecordingReader
-from llmtop.recording.row_reader import is_recording
+from llmtop.recording.layout import is_recording
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +23,6 @@ class RecordingParser:
     """Recordings, whole or cut, and while they are written."""
 
     name = RECORDING
-    priority = 5  # before the captures that are SQLite databases too
     title = "recordings of llmtop"
     written_by = "`llmtop record`; `r` on the live screen"
     extensions: tuple[str, ...] = (".llmtop",)
@@ -40,6 +38,9 @@ class RecordingParser:
         Raises:
             FileError: Nothing of it can be read.
         """
+        # The reader brings what playing takes, which sniffing other files must not pay for.
+        from llmtop.recording.reader import RecordingReader
+
         try:
             recording = RecordingReader(path)
             return recording.trace(recording.times[-1])

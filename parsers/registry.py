@@ -14,47 +14,44 @@ from llmtop.errors import FileError
 from llmtop.parsers.archives import is_archive, names, place_in, take_out
 from llmtop.parsers.base import HEAD_BYTES
 from llmtop.parsers.compressed import COMPRESSIONS, compression_of, private_folder, unpacked
-from llmtop.recording.reader import RecordingReader
-from llmtop.recording.row_reader import is_recording
+from llmtop.recording.layout import is_recording
 from llmtop.text import clean, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
     from llmtop.model import Trace
     from llmtop.parsers.base import Parser
+    from llmtop.recording.reader import RecordingReader
 
 MODULES = (
-    "recording",
+    "recording",  # before the captures that are SQLite databases too
     "ncu_rep",
-    "ncu_csv",
-    "ncu_session_csv",
-    "cuda_core_dump",
-    "compute_sanitizer",
     "nsys",
-    "perf_script",
+    "cuda_core_dump",
     "speedscope",
     "bpftrace_maps",
     "py_spy_dump",
-    "folded_stacks",
-    "kineto",
+    "compute_sanitizer",
+    "ncu_csv",
+    "ncu_session_csv",
+    "perf_script",
+    "kineto",  # anything that begins like JSON: whether it is a trace is known when its keys are read
+    "folded_stacks",  # text with a number at the end of its lines
 )
-"""The modules beside this one whose `PARSER` reads a format. A new one is one file and one line here."""
+"""The modules beside this one whose `PARSER` reads a format, the first to sniff first: what has a mark of its own comes
+before what could be much else. A new one is one file and one line here."""
 
 
-def _in_order(modules: Iterable[str]) -> tuple[Parser, ...]:
-    parsers: list[Parser] = [import_module(f"llmtop.parsers.{name}").PARSER for name in modules]
-    return tuple(sorted(parsers, key=lambda parser: parser.priority))
-
-
-PARSERS = _in_order(MODULES)
-"""All parsers, the first to sniff first."""
+def parsers() -> Iterator[Parser]:
+    """All parsers, the first to sniff first. Each is loaded when it is its turn: most files are of the first."""
+    return (import_module(f"llmtop.parsers.{name}").PARSER for name in MODULES)
 
 
 def supported() -> str:
     """What `load` reads, for messages: by how names end; docs/formats.md says what that is."""
     packed = listed([*(kind.suffix for kind in COMPRESSIONS), ".zip", ".tar"])
-    return f"{listed(parser.extensions[0] for parser in PARSERS)}, plain or packed ({packed})"
+    return f"{listed(parser.extensions[0] for parser in parsers())}, plain or packed ({packed})"
 
 
 _STREAM = b"NVIDIA Nsight Systems Stream"
@@ -95,9 +92,16 @@ def recording_at(path: Path) -> RecordingReader | None:
             if kind := compression_of(head):
                 path = stack.enter_context(unpacked(path, kind, _refuse_other))
                 head = read_head(path)
-            return RecordingReader(path) if is_recording(head) else None
+            return _reader_of(path) if is_recording(head) else None
     except (FileError, OSError, ValueError):
         return None
+
+
+def _reader_of(recording: Path) -> RecordingReader:
+    # What reads recordings is loaded for them alone.
+    from llmtop.recording.reader import RecordingReader
+
+    return RecordingReader(recording)
 
 
 def _refuse_other(head: bytes, plain: Path) -> None:
@@ -109,7 +113,7 @@ def _refuse_other(head: bytes, plain: Path) -> None:
 def _load(path: Path) -> Trace:
     """Read a report, unpacked where it is compressed or in an archive; messages name the file as it was given."""
     if _is_folder(path):
-        for parser in PARSERS:
+        for parser in parsers():
             if parser.sniff(b"", path):
                 return parser.parse(path)
     with ExitStack() as stack:
@@ -176,7 +180,7 @@ def is_report(path: Path) -> bool:
 
 
 def _is_report(head: bytes, name: str) -> bool:
-    return compression_of(head) is not None or any(parser.sniff(head, Path(name)) for parser in PARSERS)
+    return compression_of(head) is not None or any(parser.sniff(head, Path(name)) for parser in parsers())
 
 
 def _only_report(path: Path, plain: Path, stack: ExitStack) -> Path:
@@ -238,7 +242,7 @@ def parser_for(head: bytes, path: Path) -> Parser:
     Raises:
         FileError: None does.
     """
-    for parser in PARSERS:
+    for parser in parsers():
         if parser.sniff(head, path):
             return parser
     raise FileError(f"{path} is {_what_else(head, path)}; llmtop opens {supported()}")
@@ -253,7 +257,7 @@ def _what_else(head: bytes, path: Path) -> str:
     for magic, hint in _HINTS:
         if head.startswith(magic):
             return hint
-    named = {ending: parser for parser in PARSERS for ending in parser.extensions if path.name.endswith(ending)}
+    named = {ending: parser for parser in parsers() for ending in parser.extensions if path.name.endswith(ending)}
     if named:
         parser = named[max(named, key=len)]
         return f"named like {parser.title} but does not start like them: it is damaged or something else"

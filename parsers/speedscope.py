@@ -47,7 +47,6 @@ class SpeedscopeParser:
     """Files of speedscope's own format, whoever wrote them."""
 
     name = "speedscope"
-    priority = 40
     title = "speedscope profiles"
     written_by = "`py-spy record --format speedscope`, speedscope's export, `llmtop report --format speedscope`"
     extensions: tuple[str, ...] = (".speedscope.json",)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from llmtop.parsers.registry import MODULES
 from llmtop.tui.panes.live import LIVE_VIEWS
 from llmtop.tui.panes.recorded import all_views
 
@@ -79,6 +80,20 @@ def test_a_report_of_kernels_is_shown_without_what_timelines_and_servers_need() 
     assert "llmtop.tui.panes.kernels" in loaded
     foreign = {f"llmtop.tui.panes.{name}" for name in ("timeline", "steps", "memory", "threads", "gpu", "diff")}
     assert not loaded & {*foreign, "llmtop.analysis.pages.token_budget", "llmtop.parsers.nsys_capture", "sqlite3"}
+
+
+PARSERS = {f"llmtop.parsers.{name}" for name in MODULES}
+
+
+def test_a_file_loads_no_parser_of_formats_that_are_asked_after_its_own() -> None:
+    """Nor the reader of recordings, of which the mark is enough to tell that it is none."""
+    sample = "sample_traces/ncu/2025.3.1/barriers.ncu-rep.xz"
+    loaded = modules_loaded_by(
+        f"from pathlib import Path; from llmtop.parsers.registry import load, recording_at, reports_within; "
+        f"path = Path({sample!r}); reports_within(path), recording_at(path), load(path)"
+    )
+    assert loaded & PARSERS == {"llmtop.parsers.recording", "llmtop.parsers.ncu_rep"}
+    assert "llmtop.recording.reader" not in loaded
 
 
 def test_a_look_at_the_gpus_alone_loads_no_budget_of_a_server() -> None:

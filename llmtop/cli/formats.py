@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.parsers.base import Content
 from llmtop.parsers.compressed import COMPRESSIONS
-from llmtop.parsers.registry import PARSERS
+from llmtop.parsers.registry import parsers
 from llmtop.text import listed
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def formats() -> Iterator[str]:
     yield ""
     yield "| files | mostly named | written by | hold |"
     yield "|---|---|---|---|"
-    yield from map(_row, PARSERS)
+    yield from map(_row, parsers())
     yield ""
     yield from _TAIL.splitlines()
 

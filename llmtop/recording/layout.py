@@ -40,6 +40,11 @@ _FINDINGS: Final = (
 )
 
 
+def is_recording(head: bytes) -> bool:
+    """Whether a file that begins like this is a recording."""
+    return head.startswith(MAGIC) and head[68:72] == APPLICATION_ID.to_bytes(4, "big")
+
+
 def schema() -> list[tuple[str, str, str, int, str]]:
     """The rows of sqlite_schema (2.6)."""
     views = {"finding": _FINDINGS}

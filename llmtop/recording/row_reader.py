@@ -11,7 +11,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from llmtop.recording.layout import APPLICATION_ID, INTEGER, LEAF, MAGIC, PAGE, kept_here
+from llmtop.recording.layout import INTEGER, LEAF, PAGE, kept_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,11 +25,6 @@ _LONGEST_ROW = 1 << 28
 
 class DamagedRowError(Exception):
     """A row of which a part is missing, or makes no sense."""
-
-
-def is_recording(head: bytes) -> bool:
-    """Whether a file that begins like this is a recording."""
-    return head.startswith(MAGIC) and head[68:72] == APPLICATION_ID.to_bytes(4, "big")
 
 
 def format_of(head: bytes) -> int:

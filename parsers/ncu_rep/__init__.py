@@ -19,7 +19,6 @@ class NcuRepParser:
     """Files that `ncu -o` writes, versions 2019 to 2026."""
 
     name = "ncu-rep"
-    priority = 10
     title = "Nsight Compute reports"
     written_by = "`ncu -o`"
     extensions: tuple[str, ...] = (".ncu-rep",)

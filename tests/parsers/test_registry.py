@@ -16,12 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from llmtop import parsers
+import llmtop.parsers
 from llmtop.cli.formats import formats
 from llmtop.errors import FileError
 from llmtop.parsers import compressed
 from llmtop.parsers.base import Parser
-from llmtop.parsers.registry import MODULES, PARSERS, load, supported
+from llmtop.parsers.registry import MODULES, load, parsers, supported
 from tests.parsers.sample_reports import ROOT, kernel, report
 
 
@@ -33,16 +33,14 @@ def refusal(path: Path) -> str:
     return said
 
 
-def test_priorities_and_names_are_unique_and_in_order() -> None:
-    priorities = [parser.priority for parser in PARSERS]
-    assert priorities == sorted(set(priorities))
-    assert len({parser.name for parser in PARSERS}) == len(PARSERS)
+def test_names_are_unique() -> None:
+    assert len({parser.name for parser in parsers()}) == len(MODULES)
 
 
 def test_every_parser_beside_the_registry_is_in_it() -> None:
-    with_parser = {name for _, name, _ in iter_modules(parsers.__path__) if hasattr(_module(name), "PARSER")}
+    with_parser = {name for _, name, _ in iter_modules(llmtop.parsers.__path__) if hasattr(_module(name), "PARSER")}
     assert with_parser == set(MODULES)
-    assert len(MODULES) == len(PARSERS)
+    assert len(MODULES) == len(set(MODULES))
 
 
 def _module(name: str) -> ModuleType:
@@ -52,12 +50,12 @@ def _module(name: str) -> ModuleType:
 def test_messages_and_docs_name_every_format() -> None:
     page = (ROOT / "docs" / "formats.md").read_text()
     assert page == "".join(f"{line}\n" for line in formats()), "make manual, and look at what changed"
-    for parser in PARSERS:
+    for parser in parsers():
         assert parser.extensions[0] in supported()
         assert f"| {parser.title} | `{parser.extensions[0]}`" in page
 
 
-@pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.name)
+@pytest.mark.parametrize("parser", parsers(), ids=lambda parser: parser.name)
 def test_a_file_named_like_a_format_that_it_is_not_says_so(parser: Parser, tmp_path: Path) -> None:
     for extension in parser.extensions:
         path = tmp_path / f"x{extension}"

@@ -10,7 +10,7 @@ import pytest
 from llmtop.errors import FileError
 from llmtop.parsers.base import Content
 from llmtop.parsers.compressed import compression_of
-from llmtop.parsers.registry import PARSERS, load
+from llmtop.parsers.registry import load, parsers
 from tests.parsers.sample_reports import SAMPLE_TRACES, content
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ TRACES = sorted(path for path in SAMPLE_TRACES.rglob("*") if path.is_file() and 
 each_trace = pytest.mark.parametrize("trace", TRACES, ids=lambda path: path.name)
 
 
-PARSER_OF = {parser.name: parser for parser in PARSERS}
+PARSER_OF = {parser.name: parser for parser in parsers()}
 
 
 def amounts(trace: Trace) -> dict[Content, int]:
@@ -61,7 +61,7 @@ def test_trace_opens_under_any_name(trace: Path, tmp_path: Path) -> None:
     assert amounts(again) == amounts(opened)
 
 
-@pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.name)
+@pytest.mark.parametrize("parser", parsers(), ids=lambda parser: parser.name)
 def test_a_format_claims_what_all_of_its_files_hold(parser: Parser) -> None:
     """One file may hold more than another: memory events, say."""
     held = [
