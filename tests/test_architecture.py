@@ -82,6 +82,15 @@ def test_a_report_of_kernels_is_shown_without_what_timelines_and_servers_need() 
     assert not loaded & {*foreign, "llmtop.analysis.pages.token_budget", "llmtop.parsers.nsys_capture", "sqlite3"}
 
 
+def test_a_report_of_kernels_is_shown_without_what_draws_its_memory_chart() -> None:
+    loaded = modules_loaded_by(
+        "from llmtop.tui.panes.recorded import views_of; from llmtop.model import Origin, Trace; "
+        "views_of(Trace(Origin('ncu-rep'), 0, 1))"
+    )
+    assert "llmtop.tui.panes.memory_chart" in loaded
+    assert not loaded & {"llmtop.analysis.kernels.memory_chart", "llmtop.tui.render.memory_chart"}
+
+
 PARSERS = {f"llmtop.parsers.{name}" for name in MODULES}
 
 
@@ -96,10 +105,11 @@ def test_a_file_loads_no_parser_of_formats_that_are_asked_after_its_own() -> Non
     assert "llmtop.recording.reader" not in loaded
 
 
-def test_a_look_at_the_gpus_alone_loads_no_budget_of_a_server() -> None:
+def test_a_look_at_the_gpus_alone_loads_no_budget_and_no_requests_of_a_server() -> None:
     loaded = modules_loaded_by("import llmtop.cli.snapshot, llmtop.cli.snapshot_json")
     assert "llmtop.analysis.pages.gpus" in loaded
-    assert not loaded & {"llmtop.analysis.pages.token_budget", "llmtop.analysis.pages.budget_gains"}
+    of_servers = {f"llmtop.analysis.pages.{name}" for name in ("token_budget", "budget_gains", "batch_advice")}
+    assert not loaded & {*of_servers, "llmtop.analysis.server.requests"}
 
 
 def test_nothing_that_asks_the_driver_is_loaded_beside_the_screen() -> None:

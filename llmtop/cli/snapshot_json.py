@@ -37,7 +37,6 @@ from llmtop.analysis.threads.shares import Shares, ThreadRow, ThreadsView, threa
 from llmtop.analysis.threads.syscalls import Syscall, SyscallsView, syscalls_view
 from llmtop.analysis.views import Quality
 from llmtop.cli.documents import fact, finding_document
-from llmtop.cli.snapshot_requests import batches_document, requests_document
 from llmtop.facts import GpuFact
 from llmtop.model import NS_PER_S, Missing, Stack, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.vocabulary import PythonState
@@ -86,8 +85,7 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "efficiency": _efficiency(efficiency_view(trace, target, window_ns)) if target else fact(NO_TARGET),
         "token_budget": _token_budget(trace, target, window_ns) if target else fact(NO_TARGET),
         "server": {} if isinstance(server, Unknown) else {key: _stat(stat) for key, stat in server.stats.items()},
-        "requests": requests_document(trace, window_ns) if target is not None else fact(NO_TARGET),
-        "batches": batches_document(trace, target) if target is not None else fact(NO_TARGET),
+        **_requests(trace, target, window_ns),
         "objectives": [_objective(one) for one in judged(trace, window_ns)] if target is not None else [],
         "connections": list(_connections(trace)),
         "threads": [] if isinstance(threads, Unknown) else [_thread(row) for row in threads.rows],
@@ -108,6 +106,15 @@ def _of_server(
 ) -> tuple[ServerView | Unknown, ThreadsView | Unknown, SyscallsView | Unknown]:
     server = server_view(trace, rate_window_ns=window_ns, latency_window_ns=window_ns)
     return server, threads_view(trace, window_ns), syscalls_view(trace, window_ns)
+
+
+def _requests(trace: Trace, target: Target | None, window_ns: int) -> dict[str, Json]:
+    if target is None:
+        return {"requests": fact(NO_TARGET), "batches": fact(NO_TARGET)}
+    # What GPUs without a server have none of is not loaded for them.
+    from llmtop.cli.snapshot_requests import batches_document, requests_document
+
+    return {"requests": requests_document(trace, window_ns), "batches": batches_document(trace, target)}
 
 
 def _self(trace: Trace, window_ns: int) -> dict[str, Json]:
