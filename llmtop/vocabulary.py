@@ -321,7 +321,9 @@ LIBRARY_LATENCY = Metric("library.latency", "ns", title="library call latency")
 
 # cgroup and host, on tracks "process:<root>" and "host".
 CGROUP_THROTTLED = Metric("cgroup.throttled", "ns", counter=True, title="cgroup throttled")
-CGROUP_PERIODS_THROTTLED = Metric("cgroup.periods_throttled", "periods", counter=True)
+CGROUP_PERIODS_THROTTLED = Metric(
+    "cgroup.periods_throttled", "periods", counter=True, title="cgroup periods with throttling"
+)
 HOST_CPU_PRESSURE = Metric("host.cpu_pressure", "%", title="CPU pressure (PSI some, 10 s)")
 HOST_LOAD = Metric("host.load", "1", title="load average, 1 min")
 HOST_CPU = Metric("host.cpu", "cores", title="CPUs in use")

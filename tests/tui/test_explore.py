@@ -612,13 +612,17 @@ def test_a_file_has_the_views_that_it_has_something_for() -> None:
     assert titles_of(numbers) == ["Series", "Findings", "Session"]
 
 
-async def test_where_not_all_tabs_fit_the_last_are_digits() -> None:
+async def test_where_not_all_tabs_fit_those_without_a_digit_are_one_and_the_last_are_digits() -> None:
     app = ExploreApp([read(report())])
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("5")
         await settle(pilot)
         tabs = app.screen_text().splitlines()[1]
-        assert tabs == "  1 Kernels  2 Stalls  3  4 [5 Findings] 6  7  9  Memory chart  Speed of light"
+        assert tabs == "  1 Kernels  2 Stalls  3 Roofline  4 Sections [5 Findings] 6  7  9  M 2 more"
+        await pilot.press("M")
+        await settle(pilot)
+        tabs = app.screen_text().splitlines()[1]
+        assert tabs == "  1 Kernels  2 Stalls  3 Roofline  4  5  6  7  9 [Memory chart] M 1 more"
 
 
 async def test_a_file_that_was_refused_has_no_views() -> None:

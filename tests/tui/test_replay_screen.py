@@ -137,6 +137,14 @@ async def test_what_is_no_time_stays_to_be_mended(file: Path) -> None:
         assert second(app) == 7
 
 
+async def test_the_moment_that_is_left_stays_in_sight(file: Path) -> None:
+    app = replaying(file)
+    async with running(app) as pilot:
+        await press(pilot, "T")
+        assert "00:01:40 of 00:01:40" in app.screen_text()
+        assert "Go to" in app.screen_text()
+
+
 async def test_a_recording_is_not_recorded(file: Path) -> None:
     app = replaying(file)
     async with running(app) as pilot:

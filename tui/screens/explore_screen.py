@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -282,11 +282,34 @@ class ExploreScreen(NumberedScreen):
         views = self.views
         shown = self.reports[self.active].active
         active = next((i for i, view in enumerate(views) if view is shown), -1)
-        titles = [f"{digit or ''} {view.title}".strip() for view, digit in views.items()]
-        for i, digit in reversed(tuple(enumerate(views.values()))):  # where not all fit, the last are digits alone
-            if digit and i != active and sum(width_of(title) + 2 for title in titles) >= self.size.width:
-                titles[i] = str(digit)
-        self._tabs.show_items(tab_items(((title, f"screen.view({i})") for i, title in enumerate(titles)), active))
+        tabs = self._view_tabs(active)
+        self._tabs.show_items(tab_items(tabs.values(), list(tabs).index(active) if active in tabs else -1))
+
+    def _view_tabs(self, active: int) -> dict[int, tuple[str, str]]:
+        """The title and the action of each view's tab, by its place; one for all those that only `M` shows.
+
+        Where not all fit those are counted first, then the last digits stand without names, and then the last are left
+        out: the one on the screen is always named.
+        """
+        views = self.views
+        tabs = {
+            i: (f"{digit or ''} {view.title}".strip(), f"screen.view({i})")
+            for i, (view, digit) in enumerate(views.items())
+        }
+        beyond = [i for i, digit in enumerate(views.values()) if not digit and i != active]
+        if beyond and not self._fit(tabs):
+            tabs = {i: tab for i, tab in tabs.items() if i not in beyond}
+            tabs[len(views)] = (f"M {len(beyond)} more", "screen.beyond")
+        for i, digit in reversed(tuple(enumerate(views.values()))):
+            if digit and i != active and not self._fit(tabs):
+                tabs[i] = (str(digit), tabs[i][1])
+        for i in reversed(tuple(tabs)):
+            if i != active and not self._fit(tabs):
+                del tabs[i]
+        return tabs
+
+    def _fit(self, tabs: Mapping[int, tuple[str, str]]) -> bool:
+        return sum(width_of(title) + 2 for title, _ in tabs.values()) < self.size.width
 
     def _head_items(self) -> list[Item]:
         items = [Item(" llmtop ", "title")]
