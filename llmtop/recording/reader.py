@@ -32,6 +32,7 @@ from llmtop.recording.layout import FORMAT
 from llmtop.recording.row_reader import DamagedRowError, RowReader, StoredRow
 from llmtop.recording.stretches import SampleColumn, StoredMoment, StoredStretch, columns_of, expanded, unpack_stretch
 from llmtop.text import listed
+from llmtop.units import binary_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,6 +156,10 @@ class RecordingReader:
     def issues(self) -> tuple[Issue, ...]:
         """What is wrong with the file."""
         found = []
+        if self._rows.cut_bytes:
+            missing = binary_bytes(self._rows.cut_bytes)
+            said = f"the last {missing} of the recording are not there: the copy was cut, and what came later is lost"
+            found.append(Issue(Severity.WARNING, "recording-cut", f"{said}; copy it again"))
         if self._lost:
             said = (
                 "parts of the recording cannot be read: it was cut, or it is damaged; what is before and after is shown"

@@ -59,6 +59,9 @@ class RowReader:
         head = self._read(0, 100)
         self.format = format_of(head)
         self._page = int.from_bytes(head[16:18], "big") or PAGE
+        told = int.from_bytes(head[28:32], "big") * self._page
+        self.cut_bytes = max(0, told - os.fstat(self._file.fileno()).st_size)
+        """By how much it is shorter than it says itself (1.3.8): a copy that was cut."""
         self.lost = 0
         """Rows and pages that could not be read."""
         rows = {row.id: row for at, page in self._leaves() for row in self._rows(page, at)}

@@ -275,8 +275,18 @@ def test_of_a_cut_copy_each_moment_that_is_left_is_as_it_was(tmp_path: Path) -> 
         path.write_bytes(whole[: len(whole) * tenth // 10])
         recording = RecordingReader(path)
         assert len(recording.times) > 150 * (tenth - 4) // 6 - 15
+        assert recording.issues[0].code == "recording-cut", "also where it ends between two rows"
         for t_ns in recording.times[:-3:10]:
             assert held(recording.trace(t_ns)) | {"issues": ()} == held(traces[(t_ns - START_NS) // NS_PER_S])
+
+
+def test_a_whole_one_and_one_that_is_still_written_are_not_cut(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write(path, recorded(Scene(), 5))
+    assert RecordingReader(path).issues == ()
+    with path.open("ab") as file:
+        file.write(bytes(2048))  # pages come before the first one tells of them
+    assert RecordingReader(path).issues == ()
 
 
 def test_damage_is_said_and_ends_with_its_stretch(tmp_path: Path) -> None:

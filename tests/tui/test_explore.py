@@ -312,7 +312,9 @@ async def test_a_kernel_is_followed_through_the_reports_that_have_it() -> None:
         text = app.screen_text()
         assert "timeline.sqlite  launch 2 of 3" in text
         assert "made_up__counter" not in text
-        await pilot.press("n", "o")
+        await pilot.press("n")
+        await settle(pilot)
+        await pilot.press("o")
         await settle(pilot)
         assert "profile.ncu-rep  launch 1 of 2" in app.screen_text(), "add"
         await pilot.press("escape")
