@@ -136,8 +136,7 @@ def test_no_late_answer_stands_at_the_prompt_of_who_stopped_the_program(terminal
 def test_a_stop_amid_a_write_waits_for_its_end(terminal: TerminalFactory) -> None:
     program = begin(terminal, small("stop"))
     program.press("x")
-    until(lambda: psutil.Process(program.pid).status() == psutil.STATUS_STOPPED)
-    assert program.restored()
+    until(lambda: psutil.Process(program.pid).status() == psutil.STATUS_STOPPED and program.restored())
     program.signal(signal.SIGCONT)
     program.wait_for("内核")
     program.press("q")

@@ -12,6 +12,7 @@ from llmtop.tui.render.lines import (
     bar,
     columns,
     cut,
+    cut_lines,
     cut_middle,
     explain,
     line,
@@ -131,3 +132,9 @@ def test_every_role_has_a_style_and_weight_where_colour_says_much() -> None:
     assert UNICODE.good != UNICODE.warn != UNICODE.bad
     with pytest.raises(KeyError):
         LOOK.style("no such role")
+
+
+def test_lines_that_have_no_room_are_told_of_at_the_end_of_the_last_one() -> None:
+    strips = [line([(text, "text")], 6, LOOK) for text in ("first", "second", "third")]
+    assert [one.text for one in cut_lines(strips, 6, 2, LOOK)] == ["first ", "secon…"]
+    assert cut_lines(strips, 6, 3, LOOK) == strips

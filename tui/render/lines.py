@@ -146,6 +146,15 @@ def fill(strips: Sequence[Strip], width: int, height: int, look: Look) -> list[S
     return [*strips[:height], *(blank(width, look) for _ in range(missing))]
 
 
+def cut_lines(strips: Sequence[Strip], width: int, height: int, look: Look) -> list[Strip]:
+    """As many as there is room for; the last one says where there are more."""
+    if len(strips) <= height:
+        return list(strips)
+    more = look.glyphs.ellipsis
+    last = strips[height - 1].crop(0, max(0, width - width_of(more)))
+    return [*strips[: height - 1], Strip.join([last, line([(more, "dim")], width_of(more), look)])]
+
+
 def spark(values: Sequence[float | None], width: int, look: Look, low: float = 0.0, high: float | None = None) -> str:
     """A graph one line high, newest value at the right end, `width` cells.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from textual.strip import Strip
 
 from llmtop.model import Unknown
-from llmtop.tui.render.lines import Part, blank, line, pad, prose, spark, width_of
+from llmtop.tui.render.lines import Part, blank, cut_lines, line, pad, prose, spark, width_of
 from llmtop.units import bounds, count, two_digits
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _draw_stats(view: ServerView, width: int, height: int, look: Look, requests:
     for more in (_objectives, _configuration):
         if len(strips) < height:
             strips += more(view, width, look)
-    return strips[:height]
+    return cut_lines(strips, width, height, look) if requests else strips[:height]
 
 
 def _columns(count: int, width: int, height: int) -> int:
