@@ -180,13 +180,13 @@ def test_why_it_is_not_said(values: Curve, why: str) -> None:
 
 
 def test_a_cache_that_throws_requests_out_is_full_whatever_its_gauge_says() -> None:
-    found = cache(lambda s: 0.1 + 0.01 * s, [(v.SERVER_PREEMPTIONS, lambda s: float(s >= 50) * 3)]).runway
+    found = cache(lambda s: 0.1 + 0.01 * s, [(v.SERVER_PREEMPTIONS, lambda s: float(s >= 57) * 3)]).runway
     assert reason(found).startswith("it is full: 3 requests were thrown out")
 
 
 def test_a_cache_that_was_full_and_has_emptied_is_not_full() -> None:
     found = cache(lambda s: 0.2, [(v.SERVER_PREEMPTIONS, lambda s: float(s >= 40) * 3)]).runway
-    assert reason(found) == "it was full: 3 requests were thrown out in 30 s, none in the last 15 s; 20 % now"
+    assert reason(found) == "it was full: 3 requests were thrown out in 30 s, none in the last 5 s; 20 % now"
 
 
 def test_a_short_look_is_too_short() -> None:

@@ -219,7 +219,7 @@ def test_what_requests_get_and_how_far_a_batch_goes() -> None:
     requests = document(live_trace(Scene(is_moving=False)), seconds=60.0)["requests"]
     assert sum(part["mean_s"] for part in requests["first_token"]["parts"]) == pytest.approx(0.26)
     assert requests["goodput"]["first_tokens"] == {"low": pytest.approx(0.9), "high": pytest.approx(0.9)}
-    assert requests["kv_runway"]["unknown"].startswith("it is full")
+    assert requests["kv_runway"]["unknown"].startswith("it was full: 2 requests were thrown out")
     assert requests["preemption"]["quality"] == "estimate"
     batches = document(seen_batches(STAIRS), LLAMA)["batches"]
     assert batches["line"]["per_request_s"] == pytest.approx(0.0001)

@@ -120,13 +120,14 @@ def test_what_requests_get_stands_below_the_numbers() -> None:
         "first token   TTFT 260 ms = queue 170 ms + all else 90 ms",
         "goodput       requests 89 to 90 %, tokens 94 % in time (TTFT within 500 ms 90",
         "              %, ITL within 50 ms 99 %)",
-        "KV cache      it is full: 2 requests were thrown out in 30 s",
+        "KV cache      it was full: 2 requests were thrown out in 30 s, none in the",
+        "              last 5 s; 87 % now",
         "preemption    a preemption costs about 350 tokens computed again; 3 in 60 s:",
         "              18 tok/s, 0.1 % of the prompt tokens",
         "batch         no batch was seen (look for longer)",
     ]
-    drawn = text(draw_server(view, 78, 17, LOOK, said))
-    assert len(drawn) == 17
+    drawn = text(draw_server(view, 78, 18, LOOK, said))
+    assert len(drawn) == 18
     assert drawn[10:] == text(said)[1:]
 
 

@@ -23,7 +23,7 @@ _STEADY = 2.0
 """Growth of the window's first and second half may differ by this factor, or it tells nothing of what comes."""
 _FARTHEST_S = 3600.0
 _FULL = 0.995
-_JUST_NOW_NS = 15 * NS_PER_S
+_JUST_NOW_NS = 5 * NS_PER_S
 """A cache that was full longer ago may have emptied: its gauge says so."""
 
 
