@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -249,13 +250,13 @@ def test_findings_are_written_as_they_stood(tmp_path: Path) -> None:
     writer.close()
     rows = [row for row in RowReader(tmp_path / "file").rows if row.kind == "verdict"]
     assert [row.t_ns for row in rows] == [1, 3]
-    with sqlite3.connect(tmp_path / "file") as database:
+    with closing(sqlite3.connect(tmp_path / "file")) as database:
         assert database.execute("SELECT t_ns, rule, message FROM finding").fetchall() == [(1, "kv-bound", "KV is full")]
 
 
 def test_anybody_may_ask_by_sql(tmp_path: Path) -> None:
     write(tmp_path / "file", [live_trace()], TARGET)
-    with sqlite3.connect(tmp_path / "file") as database:
+    with closing(sqlite3.connect(tmp_path / "file")) as database:
         views = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'view'")]
         counts = {name: database.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in views}
         (unit,) = database.execute("SELECT unit FROM series WHERE track = 'gpu:0' AND metric = 'gpu.dram'").fetchone()

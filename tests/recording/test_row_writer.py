@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def readable(path: Path) -> list[bytes]:
 
 def by_sqlite(path: Path) -> list[bytes]:
     """All rows, as SQLite reads them from a file that it may not write."""
-    with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as database:
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         return [data for (data,) in database.execute("SELECT data FROM part ORDER BY id")]
 
@@ -83,7 +84,7 @@ def test_so_many_rows_that_the_tree_grows_high(room: int, tmp_path: Path, monkey
 
 def test_the_file_says_what_it_is(tmp_path: Path) -> None:
     write(tmp_path / "file", [])
-    with sqlite3.connect(tmp_path / "file") as database:
+    with closing(sqlite3.connect(tmp_path / "file")) as database:
         told = [database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
     assert told == [APPLICATION_ID, 1]
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
@@ -137,7 +138,7 @@ def test_after_a_kill_all_rows_before_it_are_there(seed: int, tmp_path: Path, mo
 
         path = tmp_path / str(last)
         done = write_until(path, rows, kill, monkeypatch)
-        with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as database:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
             assert [data for (data,) in database.execute("SELECT data FROM part ORDER BY id")] == rows[:done]
         assert readable(path) in (rows[:done], rows[: done + 1])
         assert [one.name for one in tmp_path.iterdir()] == [path.name], "something is left beside it"

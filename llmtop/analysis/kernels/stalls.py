@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -168,7 +169,7 @@ class Stalls:
     @property
     def total(self) -> float:
         """All waiting, in `unit`."""
-        return sum(value for _, value in self.values)
+        return math.fsum(value for _, value in self.values)
 
     @property
     def shares(self) -> tuple[tuple[str, float], ...]:
@@ -314,12 +315,12 @@ def _root(cells: list[_Cell], outer: _Key, inner: _Key, kinds: tuple[NodeKind, N
         row = widths.setdefault(outer(cell), {})
         row[inner(cell)] = row.get(inner(cell), 0.0) + cell[2]
     children = [_branch(name, row, kinds) for name, row in widths.items()]
-    return StackNode("all", NodeKind.ROOT, sum(cell[2] for cell in cells), 0.0, _by_width(children))
+    return StackNode("all", NodeKind.ROOT, math.fsum(cell[2] for cell in cells), 0.0, _by_width(children))
 
 
 def _branch(name: str, row: Mapping[str, float], kinds: tuple[NodeKind, NodeKind]) -> StackNode:
     leaves = [StackNode(leaf, kinds[1], width, width) for leaf, width in row.items()]
-    return StackNode(name, kinds[0], sum(row.values()), 0.0, _by_width(leaves))
+    return StackNode(name, kinds[0], math.fsum(row.values()), 0.0, _by_width(leaves))
 
 
 def _by_width(nodes: list[StackNode]) -> tuple[StackNode, ...]:
