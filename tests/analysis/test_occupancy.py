@@ -15,6 +15,7 @@ from llmtop.analysis.kernels.occupancy_calculator import (
     block_fit,
     block_needs,
     most_for,
+    most_registers,
     sm_limits,
 )
 from llmtop.analysis.kernels.occupancy_what_if import OccupancyWhatIf, occupancy_what_if
@@ -136,6 +137,12 @@ def test_the_most_for_some_blocks_is_the_most(blocks: int) -> None:
         assert most == H100.most(need) or block_fit(H100, block.but({need: most + 1})).limits[resource] < blocks
     size = most_for(H100, block, BlockNeed.BLOCK_SIZE, blocks)
     assert block_fit(H100, block.but({BlockNeed.BLOCK_SIZE: size})).limits[SmResource.WARPS] == 64 // (size // 32)
+
+
+def test_the_most_registers_are_those_that_each_part_of_an_sm_has_for_its_warps() -> None:
+    assert most_registers(96, 7) == 80, "21 warps: one part holds six of them; by their sum it were 96"
+    assert block_fit(H100, BlockNeeds(96, 80, 0)).limits[SmResource.REGISTERS] >= 7
+    assert block_fit(H100, BlockNeeds(96, 96, 0)).limits[SmResource.REGISTERS] < 7
 
 
 def page(name: str, launch: int = 0) -> OccupancyWhatIf:

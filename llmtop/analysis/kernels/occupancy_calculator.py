@@ -156,9 +156,17 @@ def most_for(sm: SmLimits, block: BlockNeeds, need: BlockNeed, blocks: int) -> i
         return sm.warps // blocks * WARP
     if need is BlockNeed.SHARED:
         return sm.shared // blocks // sm.shared_unit * sm.shared_unit - sm.reserved
-    warps_of_part = -(-blocks * block.warps // sm.schedulers)
-    of_warp = sm.registers // sm.schedulers // warps_of_part
-    return min(of_warp // _REGISTER_UNIT * _REGISTER_UNIT // WARP, sm.registers_of_thread)
+    return min(most_registers(block.threads, blocks, sm.registers, sm.schedulers), sm.registers_of_thread)
+
+
+def most_registers(threads: int, blocks: int, registers: int = 65_536, schedulers: int = 4) -> int:
+    """How many registers a thread may have so that an SM holds so many blocks of so many threads.
+
+    By default of an SM as chips have them since compute capability 5.0, but for 6.0, which has 2 schedulers (CUDA C++
+    Programming Guide, Compute Capabilities): for reports that do not tell.
+    """
+    warps_of_part = -(-blocks * -(-threads // WARP) // schedulers)
+    return registers // schedulers // warps_of_part // _REGISTER_UNIT * _REGISTER_UNIT // WARP
 
 
 def _by_registers(sm: SmLimits, block: BlockNeeds) -> int:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.bounds import Bound
 from llmtop.analysis.kernels.occupancy import occupancy
+from llmtop.analysis.kernels.occupancy_calculator import most_registers, sm_limits
 from llmtop.analysis.kernels.stalls import StallReason
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, JudgedKernel, claims_of, findings, heavy, occupancy_text
@@ -32,10 +33,6 @@ _HIDDEN_BY_WARPS = (
 _WAITING = 0.3
 """Of all waiting: Nsight Compute's CPIStall rule takes a reason from here on."""
 ADVICE = ("TheoreticalOccupancy", "AchievedOccupancy", "CPIStall", "IssueSlotUtilization", "SOLBottleneck")
-_REGISTERS = 65_536
-"""Of a multiprocessor, on every chip since compute capability 3.5 (CUDA C++ Programming Guide, technical "
-"specifications)."""
-_REGISTER_UNIT = 8
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -97,11 +94,11 @@ def _action(judged: JudgedKernel, limiter: str, blocks: int) -> str:
     threads = int(judged.counter("launch__block_size") or 0)
     match limiter:
         case "registers" if threads:
-            fits = _REGISTERS // ((blocks + 1) * threads) // _REGISTER_UNIT * _REGISTER_UNIT
+            fits = _most_registers(judged, threads, blocks + 1)
             return (
-                f"use at most {fits} registers a thread so that one more block fits: __launch_bounds__({threads}, "
-                f"{blocks + 1}), "
-                "smaller tiles, fewer values alive; see that it does not spill"
+                f"use at most {fits} registers a thread so that one more block fits: "
+                f"__launch_bounds__({threads}, {blocks + 1}), smaller tiles, fewer values alive; see that it does not "
+                "spill"
             )
         case "shared memory":
             return "use less shared memory a block (smaller tiles, fewer stages), or let more threads share it"
@@ -111,6 +108,11 @@ def _action(judged: JudgedKernel, limiter: str, blocks: int) -> str:
             )
         case _:
             return "use smaller blocks, so that what is left of an SM takes another one"
+
+
+def _most_registers(judged: JudgedKernel, threads: int, blocks: int) -> int:
+    sm = sm_limits(judged.metrics)
+    return most_registers(threads, blocks, *(() if sm is None else (sm.registers, sm.schedulers)))
 
 
 def _room(judged: JudgedKernel, limiter: str, blocks: int) -> str:
