@@ -86,13 +86,13 @@ class Replay:
 
     @property
     def said(self) -> str:
-        """Whose recording it is, of when, and where in it."""
+        """Whether it moves, where in it that is, whose recording it is and of when."""
         host, utc_ns = self._recording.about.get("host"), self._recording.about.get("utc_ns")
         at_ns, first_ns = self.at_ns, self._times[0]
-        of = f" of {host}" if isinstance(host, str) and host else ""
+        of = f", of {host}" if isinstance(host, str) and host else ""
         when = f" at {_local_time(utc_ns + at_ns)}" if isinstance(utc_ns, int) else ""
         length = f"{clock_time((at_ns - first_ns) / NS_PER_S)} of {clock_time((self._times[-1] - first_ns) / NS_PER_S)}"
-        return f"recording{of}{when}, {length}, {self.state}"
+        return f"recording {self.state}, {length}{of}{when}"  # a narrow screen cuts its end off
 
     @property
     def state(self) -> str:

@@ -6,6 +6,7 @@ is the same and each reading's `source` tells them apart.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 from functools import lru_cache
 from typing import Final
@@ -164,6 +165,16 @@ class EndpointAnswer(IntEnum):
     """Status 200, and something that is not the server's metrics."""
 
 
+_ANSWERS: Mapping[int, str] = {
+    EndpointAnswer.METRICS: "answers",
+    EndpointAnswer.REFUSED: "refuses",
+    EndpointAnswer.SILENT: "silent",
+    EndpointAnswer.UNREACHABLE: "unreachable",
+    EndpointAnswer.NOT_HTTP: "not HTTP",
+    EndpointAnswer.STRANGE: "no metrics",
+}
+
+
 # Process, on tracks "process:<pid>". Facts: "part" is 1 for those that make up the server, 0 for their helpers; "root"
 # is the PID of the server's root.
 PROCESS_CPU = Metric("process.cpu", "ns", counter=True, title="CPU time")
@@ -192,6 +203,15 @@ class ProcessState(IntEnum):
     """State t: a debugger holds it."""
     FROZEN = 4
     """Its cgroup is frozen: docker pause."""
+
+
+_STATES: Mapping[int, str] = {
+    ProcessState.ALIVE: "runs or sleeps",
+    ProcessState.UNINTERRUPTIBLE: "uninterruptible",
+    ProcessState.STOPPED: "stopped",
+    ProcessState.TRACED: "traced",
+    ProcessState.FROZEN: "frozen",
+}
 
 
 # Thread, on tracks "thread:<pid>/<tid>".
@@ -343,6 +363,22 @@ SELF_HELPERS = Metric("self.helpers_cpu", "ns", counter=True, title="own CPU, he
 """The part of SELF_CPU that is its helper processes': probes, the NVIDIA driver's, interpreters' stacks."""
 SELF_RSS = Metric("self.rss", "bytes", title="own RSS")
 SELF_PROBE_HITS = Metric("self.probe_hits", "hits", counter=True, title="probe hits")
+
+CODE: Final = "code"
+"""The unit of numbers that stand for something: they have no mean."""
+_FIRST_STATUS = 100
+_WORDS: Mapping[str, Mapping[int, str]] = {ENDPOINT_ANSWER.name: _ANSWERS, PROCESS_STATE.name: _STATES}
+
+
+def said(metric: Metric, code: float) -> str:
+    """What a code stands for; one that is not known as its number.
+
+    >>> said(PROCESS_STATE, 2.0), said(ENDPOINT_ANSWER, 0.0), said(ENDPOINT_ANSWER, 503.0), said(PROCESS_STATE, 9.0)
+    ('stopped', 'answers', 'HTTP 503', 'code 9')
+    """
+    if metric.name == ENDPOINT_ANSWER.name and code >= _FIRST_STATUS:
+        return f"HTTP {code:.0f}"
+    return _WORDS.get(metric.name, {}).get(int(code), f"code {code:g}")
 
 
 _BAR = "|"

@@ -233,10 +233,10 @@ def _document(trace: Trace, kind: str, *, each_range: bool, by: PartTable[Any] |
 
 
 def _unasked(trace: Trace) -> PartTable[Any] | None:
-    """The table that is all there is to be said of a trace of series alone."""
+    """Series, of a trace that has little else: a recording, a file of series alone."""
     from llmtop.analysis.series.summary import has_series_alone
 
-    if not has_series_alone(trace):
+    if not (has_series_alone(trace) or (trace.origin.is_observed and trace.series)):
         return None
     from llmtop.cli.part_table import WantedTable
     from llmtop.cli.report_by import part_table

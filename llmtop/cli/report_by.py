@@ -61,6 +61,7 @@ def _meanwhile(trace: Trace, name: str) -> Trace | Unknown:
 
 
 _MEANWHILE = 'from the begin of the first to the end of the last range "{}"'
+_OF_REPORTS = Unknown("a recording has no kernels and no timeline, but numbers over time", "--by series")
 _KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(By, _Kind(time_by, _whole)),
     **dict.fromkeys(Listed, _Kind(listed_by, _asked_for, 'asked for in the ranges "{}"')),
@@ -79,6 +80,8 @@ def part_table(trace: Trace, wanted: WantedTable) -> PartTable[Any]:
         FileError: The trace has no ranges of the name that it is to be cut to.
     """
     kind = _KINDS[wanted.by]
+    if trace.origin.is_observed and wanted.by != "series":
+        return replace(kind.make(trace, wanted), found=_OF_REPORTS)
     if not wanted.within:
         return kind.make(trace, wanted)
     cut = kind.within(trace, wanted.within)

@@ -25,6 +25,7 @@ from llmtop.analysis.kernels.table import (
     stall_bars,
 )
 from llmtop.analysis.pages.damage import damage
+from llmtop.analysis.pages.observed import observed_lines
 from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.threads.functions import functions
@@ -60,9 +61,10 @@ def report_html(trace: Trace, *, each_range: bool = False, by: PartTable[Any] | 
     yield from _verdict(trace, diagnosis)
     if by is not None:
         yield from _by(by)
-    if why := no_kernels(trace):
+    why = no_kernels(trace)
+    if why is not None and not trace.origin.is_observed:
         yield f"<p class='why'>No kernels: {escape(str(why))}</p>\n"
-    else:
+    elif why is None:
         yield from _charts(trace, totals)
         yield from _kernels(trace)
     yield from _functions(trace)
@@ -80,6 +82,7 @@ def _head(trace: Trace, totals: Summary) -> Iterator[str]:
         facts.append(f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}")
     facts += [kernel_time(trace), in_range(trace), capture_length(trace)]
     yield f"<p>{escape(' · '.join(fact for fact in facts if fact))}</p>\n"
+    yield from (f"<p>{escape(line)}</p>\n" for line in observed_lines(trace))
 
 
 # -- what to do -------------------------------------------------------------------------------------------------------
@@ -443,7 +446,7 @@ def _missing(trace: Trace) -> Iterator[str]:
     groups = lacking(trace)
     if not groups and not trace.issues:
         return
-    yield "<section><h2>Not in this capture</h2>\n"
+    yield f"<section><h2>Not in this {'recording' if trace.origin.is_observed else 'capture'}</h2>\n"
     for group in groups:
         yield "<ul>" + "".join(f"<li>{escape(what)}: {escape(reason)}</li>\n" for what, reason in group.parts)
         yield f"</ul>\n<pre><code>{escape(group.command or typed(group))}</code></pre>\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import lru_cache, partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from llmtop.analysis.kernels.lacking import lacking
 from llmtop.analysis.kernels.nvtx_ranges import RangeShare, range_shares
 from llmtop.analysis.kernels.table import SIZE_NOT_TOLD, Dim3, Kernels, kernels_of
 from llmtop.analysis.kernels.traffic import Traffic
+from llmtop.analysis.pages.observed import observation
 from llmtop.analysis.pages.report import Entry, Summary, entries, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.timeline.account import GpuAccount, IdlePart
@@ -109,7 +111,13 @@ def _source(trace: Trace) -> Json:
         "path": origin.path,
         "gpu": _named(origin.gpu, "GPU"),
         "directory": _named(profiling.directory(trace), "program's directory"),
+        "observed": _observed(trace),
     }
+
+
+def _observed(trace: Trace) -> Json:
+    of = observation(trace)
+    return None if of is None else {field.name: _fact(getattr(of, field.name)) for field in fields(of)}
 
 
 def _kernel(entry: Entry, kernels: Kernels) -> Json:

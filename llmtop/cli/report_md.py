@@ -15,6 +15,7 @@ from llmtop.analysis.kernels.lacking import lacking, typed
 from llmtop.analysis.kernels.nvtx_ranges import in_range
 from llmtop.analysis.kernels.table import Grouping, has_counters, kernel_table, roofline_view
 from llmtop.analysis.pages.damage import damage
+from llmtop.analysis.pages.observed import observed_lines
 from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
@@ -46,6 +47,9 @@ def report_md(trace: Trace, *, each_range: bool = False, by: PartTable[Any] | No
 def _lines(trace: Trace, by: PartTable[Any] | None, *, each_range: bool) -> Iterator[str]:
     totals = summary(trace)
     yield from _head(trace, totals)
+    if trace.origin.is_observed:
+        yield from _observed(trace, by)
+        return
     if by is not None:
         yield from _by(by)
     if why := no_kernels(trace):
@@ -59,6 +63,15 @@ def _lines(trace: Trace, by: PartTable[Any] | None, *, each_range: bool) -> Iter
     yield from _idle(idle_view(trace))
     yield from _communication(trace)
     yield from _findings(trace)
+    yield from _missing(trace)
+
+
+def _observed(trace: Trace, by: PartTable[Any] | None) -> Iterator[str]:
+    """What llmtop has observed: the verdict, and then the numbers that it rests on."""
+    yield from _findings(trace)
+    if by is not None:
+        yield from _by(by)
+    yield from _functions(trace)
     yield from _missing(trace)
 
 
@@ -77,6 +90,8 @@ def _head(trace: Trace, totals: Summary) -> Iterator[str]:
         yield from (f"**damaged**: {escaped(message)}", "")
     yield f"{escaped(origin.kind)} {escaped(origin.tool_version)} {escaped(origin.gpu)}".rstrip()
     yield ""
+    for line in observed_lines(trace):
+        yield from (escaped(line), "")
     if not totals.launches:
         return
     launches = f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}"
@@ -184,7 +199,8 @@ def _communication(trace: Trace) -> Iterator[str]:
 
 
 def _findings(trace: Trace) -> Iterator[str]:
-    findings = diagnose(trace).findings
+    diagnosed = diagnose(trace)
+    findings = diagnosed.findings
     yield "## Findings"
     yield ""
     if where := profiling.where_to_run(trace):
@@ -199,12 +215,12 @@ def _findings(trace: Trace) -> Iterator[str]:
         elif finding.no_command:
             yield f"  - no command: {escaped(finding.no_command)}"
     if not findings:
-        yield "None."
+        yield escaped(diagnosed.verdict) if trace.origin.is_observed else "None."
     yield ""
 
 
 def _missing(trace: Trace) -> Iterator[str]:
-    yield "## Not in this capture"
+    yield f"## Not in this {'recording' if trace.origin.is_observed else 'capture'}"
     yield ""
     for group in lacking(trace):
         for what, reason in group.parts:

@@ -45,6 +45,7 @@ def _rows(table: SeriesTable) -> Iterator[dict[str, str | float | Unknown]]:
             "samples": len(row.values),
             "seconds": row.seconds,
             "last": row.last,
+            "last_said": row.last_said,
             "least": row.least,
             "mean": row.mean,
             "most": row.most,

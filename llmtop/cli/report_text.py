@@ -13,7 +13,7 @@ from llmtop.analysis.kernels.bounds import LEANS, Bound
 from llmtop.analysis.kernels.classes import COLUMNS, kernel_classes
 from llmtop.analysis.kernels.communication import communication, described
 from llmtop.analysis.kernels.family_shares import family_shares, other_kinds
-from llmtop.analysis.kernels.lacking import lacking, typed
+from llmtop.analysis.kernels.lacking import DataKind, lacking, typed
 from llmtop.analysis.kernels.nvtx_ranges import in_range, of_no_range, range_shares
 from llmtop.analysis.kernels.stalls import REASONS, StallBar, costliest
 from llmtop.analysis.kernels.table import (
@@ -25,6 +25,7 @@ from llmtop.analysis.kernels.table import (
     stall_bars,
 )
 from llmtop.analysis.pages.damage import damage
+from llmtop.analysis.pages.observed import observed_lines
 from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
@@ -85,6 +86,7 @@ _SPANS = {
 """What to call spans of each kind."""
 _STATES = frozenset({SpanKind.OFF_CPU, SpanKind.OVERHEAD})
 """Those that are no things to be counted: how often it was so."""
+_SILENCE = "none: the rules that this capture has data for found nothing"
 _LONGEST_EVIDENCE = 240
 """The profiler's own advice runs to paragraphs; the other formats have all of it."""
 
@@ -98,6 +100,9 @@ def report_text(trace: Trace, style: TextStyle) -> Iterator[str]:
 def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
     totals = summary(trace)
     yield from _head(trace, totals, style)
+    if trace.origin.is_observed:
+        yield from _observed(trace, style)
+        return
     if style.by is not None:
         yield from _by(style.by, style)
     if why := no_kernels(trace):
@@ -116,6 +121,15 @@ def _lines(trace: Trace, style: TextStyle) -> Iterator[str]:
     yield from _missing(trace, style)
 
 
+def _observed(trace: Trace, style: TextStyle) -> Iterator[str]:
+    """What llmtop has observed: the verdict, and then the numbers that it rests on."""
+    yield from _findings(trace, style)
+    if style.by is not None:
+        yield from _by(style.by, style)
+    yield from _functions(trace, style)
+    yield from _missing(trace, style)
+
+
 def _head(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
     origin = trace.origin
     yield shorten(origin.path, style.width)
@@ -123,6 +137,8 @@ def _head(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
         yield from wrapped(f"damaged: {message}", style, "  ", "    ")
     tool = " ".join(part for part in (origin.kind, origin.tool_version) if part)
     yield from wrapped(" · ".join(part for part in (tool, origin.gpu) if part), style, "  ")
+    for line in observed_lines(trace):
+        yield from wrapped(line, style, "  ", "    ")
     yield from wrapped(in_range(trace), style, "  ")
     yield from wrapped(of_no_range(trace), style, "  ", "    ")
     if totals.launches:
@@ -394,7 +410,8 @@ def _findings(trace: Trace, style: TextStyle) -> Iterator[str]:
     if any(finding.next_command for finding in findings):
         yield from wrapped(profiling.where_to_run(trace), style, "  ", "    ")
     if not findings:
-        yield "  none: the rules that this capture has data for found nothing"
+        silence = diagnosed.verdict if trace.origin.is_observed else _SILENCE
+        yield from wrapped(silence, style, "  ", "    ")
     for finding in findings:
         yield from wrapped(f"{finding.severity}: {finding.subject}: {finding.message}", style, "  ", "    ")
         for evidence in finding.evidence:
@@ -413,13 +430,16 @@ def _missing(trace: Trace, style: TextStyle) -> Iterator[str]:
     """What the capture cannot tell, with the one command for each tool that would; then faults of its data."""
     groups = lacking(trace)
     if groups or trace.issues:
-        yield from heading("Not in this capture", style)
+        yield from heading(f"Not in this {'recording' if trace.origin.is_observed else 'capture'}", style)
     if groups and not any(finding.next_command for finding in diagnose(trace).findings):
         yield from wrapped(profiling.where_to_run(trace), style, "  ", "    ")
     for group in groups:
         for what, reason in group.parts:
             yield from wrapped(f"{what}: {reason}", style, "  ", "    ")
-        yield f"    {typed(group)}"
+        if group.title is DataKind.OBSERVED:
+            yield from wrapped(f"→ {typed(group)}", style, "    ", "      ")
+        else:
+            yield f"    {typed(group)}"
     for issue in trace.issues:
         times = f" ({issue.count})" if issue.count > 1 else ""
         yield from wrapped(f"{issue.severity}: {issue.message}{times}", style, "  ", "    ")

@@ -45,6 +45,11 @@ class Origin:
         """Whether what the program marks is NVTX: then ncu finds the same ranges by their names."""
         return self.range_term.startswith("NVTX")
 
+    @property
+    def is_observed(self) -> bool:
+        """Whether llmtop itself has read it of a machine, now or when it was recorded; else a tool wrote a report."""
+        return self.kind in (LIVE.kind, RECORDING)
+
 
 LIVE: Final = Origin("live")
 """Of all that collectors read."""

@@ -115,9 +115,9 @@ def test_events_and_changes_of_findings_are_places(recording: RecordingReader) -
 def test_it_says_whose_of_when_and_where(recording: RecordingReader) -> None:
     replay = Replay(recording, Clock())
     replay.seek(START_NS + 61 * NS_PER_S)
-    of, when, place, state = replay.said.partition(" at ")[0], *replay.said.split(", ")
-    assert (of, place, state) == ("recording of gpu-7", "00:01:01 of 00:02:00", "paused")
-    assert when.startswith("recording of gpu-7 at 2025-10-09 ")
+    state, place, of = replay.said.split(", ")
+    assert (state, place) == ("recording paused", "00:01:01 of 00:02:00")
+    assert of.startswith("of gpu-7 at 2025-10-09 ")
 
 
 def test_news_come_while_it_plays(recording: RecordingReader, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from llmtop import ids, whats
 from llmtop.analysis.commands.ncu import UNKNOWN_PROGRAM, NcuCommand, Option, parse
 from llmtop.facts import AMD, OriginFact, ProcessFact
-from llmtop.model import LIVE, SpanKind, TrackKind
+from llmtop.model import SpanKind, TrackKind
 from llmtop.remedies import AMD_THREADS, AMD_TIMELINE, PROGRAM, TIMELINE
 from llmtop.text import quoted
 
@@ -77,7 +77,7 @@ _PLACEHOLDER = re.compile(rf"\b{PROGRAM}\b")
 
 def program(trace: Trace) -> str:
     """The command line of what was profiled or is watched, secrets hidden; `COMMAND` where it is not known."""
-    if trace.origin.kind == LIVE.kind:
+    if trace.origin.is_observed:
         return _of_root(trace, ProcessFact.COMMAND) or PROGRAM
     command = trace.origin.facts.get(OriginFact.COMMAND, "")
     if not isinstance(command, str) or not command:
@@ -87,8 +87,8 @@ def program(trace: Trace) -> str:
 
 def directory(trace: Trace) -> str:
     """Where the program ran, in which its command line is to be given again; empty where the capture does not say."""
-    is_live, told = trace.origin.kind == LIVE.kind, trace.origin.facts.get(OriginFact.DIRECTORY)
-    where = _of_root(trace, ProcessFact.DIRECTORY) if is_live else told
+    told = trace.origin.facts.get(OriginFact.DIRECTORY)
+    where = _of_root(trace, ProcessFact.DIRECTORY) if trace.origin.is_observed else told
     return where if isinstance(where, str) and program(trace) != PROGRAM else ""
 
 
@@ -102,6 +102,8 @@ def where_to_run(trace: Trace) -> str:
     parts: list[str] = []
     if trace.faults:
         return ""  # what failed is looked into as it is, and not run again
+    if trace.origin.is_observed:
+        return f"commands are to run on {trace.origin.host}" if trace.origin.host else ""
     if program(trace) == PROGRAM:
         parts.append(f"{PROGRAM} stands for the program's command line, which the capture does not name")
     elif where := directory(trace):

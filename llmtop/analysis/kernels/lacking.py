@@ -36,6 +36,7 @@ _OF_PYTORCH: Mapping[What, str] = {
 
 
 _FAILED = "the program failed, and would under a profiler: mend that first"
+_PAST = "what was not looked at then cannot be had any more"
 
 
 class DataKind(StrEnum):
@@ -44,6 +45,7 @@ class DataKind(StrEnum):
     PYTORCH = "PyTorch's profiler"
     TIMELINE = "timeline and CPU"
     COUNTERS = "counters of kernels"
+    OBSERVED = "what is observed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ def typed(group: MissingData) -> str:
     """The command of a group as it is shown: behind a prompt where a shell takes it, and not the program."""
     if not group.command:
         return f"no command: {group.no_command}"
-    return group.command if group.title is DataKind.PYTORCH else f"$ {group.command}"
+    is_typed = group.title not in (DataKind.PYTORCH, DataKind.OBSERVED)
+    return f"$ {group.command}" if is_typed else group.command
 
 
 def lacking(trace: Trace) -> tuple[MissingData, ...]:
@@ -76,6 +79,8 @@ def lacking(trace: Trace) -> tuple[MissingData, ...]:
     Decodes one launch of each kernel. What no tool collects is left out: a kernel without floating-point work has no
     place in the roofline.
     """
+    if trace.origin.is_observed:
+        return tuple(_of_observed(trace))
     return (*_of_pytorch(trace), *_of_time(trace), *_of_kernels(trace))
 
 
@@ -84,6 +89,15 @@ def missing_of_launch(trace: Trace, launch: int) -> tuple[str, str]:
     facts = kernels_of(trace).facts(launch)
     wanted = [section for one in facts.missing if one.why.remedy for section in _SECTIONS[one.what]]
     return counting.of_launch(trace, launch, wanted) if wanted else ("", "")
+
+
+def _of_observed(trace: Trace) -> Iterator[MissingData]:
+    """What llmtop itself could not look at, by what lets it do so the next time."""
+    by_remedy: dict[str, list[tuple[str, str]]] = {}
+    for missing in trace.missing:
+        by_remedy.setdefault(missing.why.remedy, []).append((missing.what, missing.why.reason))
+    for remedy, parts in by_remedy.items():
+        yield MissingData(DataKind.OBSERVED, _merged(parts), remedy, "" if remedy else _PAST)
 
 
 def _of_pytorch(trace: Trace) -> Iterator[MissingData]:

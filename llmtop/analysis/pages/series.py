@@ -64,8 +64,8 @@ class SeriesTable:
         """One cell per column: numbers with their units, which differ by row."""
         found = self._known(self.keys[row])
         values = (value_of(found) for value_of in _VALUES.values())
-        told = (value if isinstance(value, Unknown) else quantity(value, found.unit) for value in values)
-        return found.track, found.title, *told, found.source
+        told = [value if isinstance(value, Unknown) else quantity(value, found.unit) for value in values]
+        return found.track, found.title, found.last_said or told[0], *told[1:], found.source
 
     def _known(self, key: SeriesKey) -> SeriesRow:
         return self.known.get(key) or self.row(key)

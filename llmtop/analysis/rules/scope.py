@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llmtop.analysis.series.readings import told_why_kind_missing
-from llmtop.model import LIVE, RECORDING, Trace, TrackKind
+from llmtop.model import Trace, TrackKind
 
 _OF_A_SERVER = (TrackKind.THREAD, TrackKind.PROCESS, TrackKind.SERVER)
 """What a look at GPUs alone has none of, nor a reason why not."""
@@ -11,7 +11,7 @@ _OF_A_SERVER = (TrackKind.THREAD, TrackKind.PROCESS, TrackKind.SERVER)
 
 def is_live(trace: Trace) -> bool:
     """Whether the trace is of a machine under observation, now or in a recording, and not a tool's report."""
-    return trace.kernels is None and not trace.spans and trace.origin.kind in (LIVE.kind, RECORDING)
+    return trace.kernels is None and not trace.spans and trace.origin.is_observed
 
 
 def is_watched(trace: Trace) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from llmtop import vocabulary as v
 from llmtop import whats
 from llmtop.analysis.series.rates import rate_samples
 from llmtop.model import NS_PER_S, Series, Trace, Unknown
@@ -11,6 +12,7 @@ from llmtop.model import NS_PER_S, Series, Trace, Unknown
 _NO_SERIES = Unknown("this file has no series of numbers")
 _NO_VALUE = Unknown("no sample has a value")
 _ONE_SAMPLE = Unknown("a counter tells with its second sample how fast it grows")
+_IS_CODE = Unknown("it stands for something, and is no quantity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,8 @@ class SeriesRow:
         unit: Of the values: of a counter they are rates.
         seconds: From its first sample to its last.
         values: The (t_ns, value) samples, None where there is none.
-        least, mean, most, last: Of the samples that have a value.
+        least, mean, most, last: Of the samples that have a value; of codes the last one alone.
+        last_said: What the last one stands for, of codes.
     """
 
     track: str
@@ -34,6 +37,7 @@ class SeriesRow:
     mean: float | Unknown
     most: float | Unknown
     last: float | Unknown
+    last_said: str = ""
 
 
 def why_no_series(trace: Trace) -> Unknown | None:
@@ -53,6 +57,8 @@ def series_row(trace: Trace, series: Series) -> SeriesRow:
     samples = tuple(rate_samples(series) if metric.counter else series)
     known = [value for _, value in samples if value is not None]
     why = _ONE_SAMPLE if metric.counter and len(series) < 2 else _NO_VALUE
+    is_code = metric.unit == v.CODE
+    measured, why_none = ([], _IS_CODE) if is_code else (known, why)
     return SeriesRow(
         track,
         title,
@@ -60,10 +66,11 @@ def series_row(trace: Trace, series: Series) -> SeriesRow:
         series.source,
         (series.times[-1] - series.times[0]) / NS_PER_S if len(series) else 0.0,
         samples,
-        min(known, default=why),
-        sum(known) / len(known) if known else why,
-        max(known, default=why),
+        min(measured, default=why_none),
+        sum(measured) / len(measured) if measured else why_none,
+        max(measured, default=why_none),
         known[-1] if known else why,
+        v.said(metric, known[-1]) if is_code and known else "",
     )
 
 

@@ -1,0 +1,100 @@
+"""What was observed: which server, on which machine, from when to when. Of a file that llmtop has recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from llmtop import ids
+from llmtop.analysis.commands.profiling import program
+from llmtop.facts import ProcessFact, ServerFact
+from llmtop.model import NS_PER_S, TrackKind, Unknown
+from llmtop.remedies import PROGRAM
+from llmtop.units import clock_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from llmtop.model import Fact, Trace
+
+_NO_HOST = Unknown("the recording does not name its machine")
+_NO_CLOCK = Unknown("the recording does not tell the time of day")
+_NO_SERVER = Unknown("no server had told of itself")
+_NO_ROOT = Unknown("no server was observed")
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a recording is of.
+
+    Attributes:
+        seconds: How long the window is that the trace has.
+        start_utc_ns, end_utc_ns: Its ends, in ns since 1970 on the clock of the machine.
+        server: What the server calls itself, with its version.
+        pid: Of the server's root process.
+        command: Its command line, without its secrets.
+    """
+
+    seconds: float
+    host: str | Unknown
+    start_utc_ns: int | Unknown
+    end_utc_ns: int | Unknown
+    server: Fact
+    model: Fact
+    pid: Fact
+    command: str | Unknown
+
+
+def observation(trace: Trace) -> Observation | None:
+    """What was observed; None for a report of a tool."""
+    if not trace.origin.is_observed:
+        return None
+    utc_ns = trace.origin.utc_ns
+    command = program(trace)
+    return Observation(
+        (trace.end_ns - trace.start_ns) / NS_PER_S,
+        trace.origin.host or _NO_HOST,
+        _NO_CLOCK if utc_ns is None else utc_ns + trace.start_ns,
+        _NO_CLOCK if utc_ns is None else utc_ns + trace.end_ns,
+        _server(trace),
+        _told_by_server(trace, ServerFact.MODEL),
+        next(_roots(trace), _NO_ROOT),
+        command if command != PROGRAM else _NO_ROOT,
+    )
+
+
+def observed_lines(trace: Trace) -> Iterator[str]:
+    """The same in lines: the machine and the time, the server, its command line; none for a report of a tool."""
+    of = observation(trace)
+    if of is None:
+        return
+    where = "" if isinstance(of.host, Unknown) else f"of {of.host}, "
+    length = clock_time(of.seconds)
+    yield f"{where}{length}" if isinstance(of.end_utc_ns, Unknown) else f"{where}{length} up to {_local(of.end_utc_ns)}"
+    pid = "" if isinstance(of.pid, Unknown) else f"pid {of.pid}"
+    known = [str(one) for one in (of.server, of.model, pid) if one and not isinstance(one, Unknown)]
+    if known:
+        yield " · ".join(known)
+    if not isinstance(of.command, Unknown):
+        yield f"command: {of.command}"
+
+
+def _server(trace: Trace) -> Fact:
+    engine, version = (_told_by_server(trace, name) for name in (ServerFact.ENGINE, ServerFact.VERSION))
+    return engine if isinstance(engine, Unknown) or isinstance(version, Unknown) else f"{engine} {version}"
+
+
+def _told_by_server(trace: Trace, name: str) -> Fact:
+    return next((track.facts[name] for track in trace.tracks_of(TrackKind.SERVER) if name in track.facts), _NO_SERVER)
+
+
+def _roots(trace: Trace) -> Iterator[int]:
+    for track in trace.tracks_of(TrackKind.PROCESS):
+        if ids.pid(track.id) == track.facts.get(ProcessFact.ROOT):
+            yield ids.pid(track.id)
+
+
+def _local(utc_ns: int) -> str:
+    """Date and time here, with its zone: who reads it may be elsewhere."""
+    return f"{datetime.fromtimestamp(utc_ns / NS_PER_S).astimezone():%Y-%m-%d %H:%M:%S %Z}"
