@@ -238,7 +238,7 @@ def spread(column: array[int]) -> tuple[float, float | None]:
     import numpy as np
 
     values = np.asarray(column, np.int64)
-    return float(np.median(values)), float(np.std(values, ddof=1))
+    return float(np.median(values)), float(np.std(values, ddof=1)) if several else None
 
 
 def sums_before(column: array[int]) -> array[int]:

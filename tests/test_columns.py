@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from array import array
 from collections.abc import Iterator
 from random import Random
@@ -95,6 +96,14 @@ def test_rows_that_are_alike_are_found_in_order(rows: list[tuple[int, ...]]) -> 
 def test_a_total_is_of_what_is_known(values: list[float]) -> None:
     for _ in both_ways():
         assert columns.total(array("d", values)) == math.fsum(value for value in values if value == value)
+
+
+@given(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=30))
+def test_one_value_scatters_by_nothing_that_is_known(values: list[int]) -> None:
+    for _ in both_ways():
+        middle, deviation = columns.spread(array("q", values))
+        assert middle == statistics.median(values)
+        assert deviation == (pytest.approx(statistics.stdev(values)) if len(values) > 1 else None)
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,10 @@ from llmtop.analysis.timeline.account import (
     STEPS,
     GpuAccount,
     idle_account,
+    idle_pieces,
 )
 from llmtop.analysis.timeline.causes import TITLES, Cause
-from llmtop.analysis.timeline.host import HostThread, Layer
+from llmtop.analysis.timeline.host import HostThread, Label, Layer
 from llmtop.analysis.timeline.idle_view import ASCII_LEVELS, idle_view, picture
 from llmtop.analysis.timeline.sums import GRAPHS_UNTRACED, NOT_LAUNCHED, NOT_TRACED
 from llmtop.analysis.timeline.work import GpuWork, busy_over_time, gpus_at_work
@@ -53,6 +54,10 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
 def only(trace: Trace) -> GpuAccount:
     (gpu,) = idle_account(trace).gpus
     assert sum(part.ns for part in gpu.parts) == gpu.idle_ns
+    by_label: Counter[Label] = Counter()
+    for part in gpu.parts:
+        by_label[part.cause, part.name] += part.ns
+    assert idle_pieces(trace)[gpu.gpu].within(gpu.start_ns, gpu.end_ns) == by_label
     return gpu
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from llmtop import columns
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, breakdown
 from llmtop.analysis.kernels.lacking import lacking, typed
@@ -51,6 +52,13 @@ def idle(trace: Trace) -> dict[tuple[str, str], int]:
     return dict(found)
 
 
+@pytest.fixture(params=[columns.LONG, 1], ids=["one by one", "in columns"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What holds of long traces, whose gaps are added in columns, as of short ones."""
+    monkeypatch.setattr(columns, "LONG", request.param)
+
+
+@pytest.mark.usefixtures("way")
 def test_idle_time_outside_calls_is_of_the_operator_or_range_that_runs(tmp_path: Path) -> None:
     assert idle(trace_of(tmp_path, few_events())) == {
         ("own-code", "aten::mm"): (10 + 25 + 35) * US,
@@ -61,6 +69,7 @@ def test_idle_time_outside_calls_is_of_the_operator_or_range_that_runs(tmp_path:
     }
 
 
+@pytest.mark.usefixtures("way")
 def test_the_innermost_of_python_and_operators_counts(tmp_path: Path) -> None:
     events = [
         span("python_function", "model.py(3): forward", 1000, 200),

@@ -28,6 +28,7 @@ from llmtop.model import Trace, Unknown
 from llmtop.parsers.registry import load
 from tests.kernel_traces import SAMPLES, TIMELINE, Launch, report
 from tests.nsys_capture import MS, PID, TID, US, Capture
+from tests.parsers.kineto_files import SHIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -513,6 +514,10 @@ def test_the_time_of_each_step_is_what_going_from_edge_to_edge_gives(export: Pat
         assert account.communication_ns - account.exposed_ns == times["overlap"]
 
 
+WITH_OPERATORS = pytest.mark.parametrize("export", [*EXPORTS, SHIPPED], indirect=True, ids=lambda path: path.name)
+
+
+@WITH_OPERATORS
 def test_all_idle_pieces_together_are_the_account_of_idle_time(export: Path) -> None:
     trace = load(export)
     for gpu in idle_account(trace).gpus:
@@ -524,8 +529,9 @@ def test_all_idle_pieces_together_are_the_account_of_idle_time(export: Path) -> 
         assert all(end <= start for end, start in zip(pieces.ends, pieces.starts[1:], strict=False))
 
 
-def test_the_columns_of_numpy_give_the_same_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual, other = load(TIMELINE), load(TIMELINE)
+@WITH_OPERATORS
+def test_the_columns_of_numpy_give_the_same_pieces(export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual, other = load(export), load(export)
     expected = idle_pieces(usual)
     monkeypatch.setattr(columns, "LONG", 1)
     monkeypatch.setattr(bulk, "_PART", 50)

@@ -125,7 +125,7 @@ def _count(sums: IdleSums, gaps: _Gaps) -> None:
 def _add_whole(sums: IdleSums, gaps: _Gaps, label: Label) -> None:
     """Add gaps that have one cause."""
     if sums.recorder is not None:
-        numbers = np.full(len(gaps.since), sums.recorder.number(label))
+        numbers = np.full(len(gaps.since), sums.recorder.number(label), np.int32)
         sums.recorder.add_columns(gaps.since.tobytes(), gaps.until.tobytes(), numbers.tobytes())
     for is_short in (False, True):
         lengths = gaps.length[(gaps.length <= LAUNCH_GAP_NS) == is_short]
@@ -204,13 +204,14 @@ class _ThreadColumns:
     waits: _SpanColumns | None
     layers: list[_SpanColumns]
     ranges: _SpanColumns | None
+    code: _SpanColumns | None
     sampled: Column
 
     def pieces(self, gaps: _Gaps, asked: Column) -> Iterator[_Pieces]:
         """What it did from when the gaps began until their work had been asked for."""
         asks = np.flatnonzero(asked > gaps.since)
         free = _Pieces(np.full(len(asks), -1), gaps.since[asks], asked[asks], asks)
-        for layer in (*self.layers, *([self.ranges] if self.ranges is not None else [])):
+        for layer in (*self.layers, *([self.code] if self.code is not None else [])):
             found, free = layer.cut(free)
             yield found
         outside = self.numbers.setdefault(self.thread.outside, len(self.numbers))
@@ -240,8 +241,10 @@ def _threads(host: Host) -> list[_ThreadColumns]:
 def _in_columns(thread: HostThread) -> _ThreadColumns:
     numbers: dict[Label, int] = {}
     layers = [_SpanColumns(layer, numbers) for layer in thread.layers]
-    waits, ranges = (None if one is None else _SpanColumns(one, numbers) for one in (thread.waits, thread.ranges))
-    return _ThreadColumns(thread, numbers, waits, layers, ranges, np.asarray(thread.sampled_ns, np.int64))
+    waits, ranges, code = (
+        None if one is None else _SpanColumns(one, numbers) for one in (thread.waits, thread.ranges, thread.code)
+    )
+    return _ThreadColumns(thread, numbers, waits, layers, ranges, code, np.asarray(thread.sampled_ns, np.int64))
 
 
 def _add_parts(sums: IdleSums, gaps: _Gaps, thread: _ThreadColumns) -> None:
