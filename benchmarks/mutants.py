@@ -42,6 +42,8 @@ TESTS = (
     *(f"tests/test_{what}.py" for what in ("columns", "commands", "ids", "lines", "model", "remedies")),
     "tests/test_verdicts_by_engine.py",
 )
+READS_ALL = "tests/cli/test_stated_numbers.py"
+"""Tests that read the numbers of every file, whichever their functions are."""
 PYTEST = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--hypothesis-seed=0"]
 MOST_S = 60.0
 """Of tests that a mutant is tried on, the quickest first: who survives them is a survivor."""
@@ -186,9 +188,10 @@ class Tree:
     def forking(self, places: Sequence[str]) -> Iterator[ForkedTests]:
         """Run the tests of some places in forks, as long as this lasts."""
         starts = tuple(place.partition(":")[0] for place in places)
-        files = {
+        run = {
             name.split("::")[0] for name, one in self.tests.items() if any(r.startswith(starts) for r in one["runs"])
         }
+        files = run | ({READS_ALL} & {name.split("::")[0] for name in self.tests})
         with contextlib.closing(ForkedTests(self.folder, sorted(files))) as self._forked:
             yield self._forked
         self._forked = None
@@ -257,7 +260,7 @@ class Tree:
         return sum(self.tests[name]["seconds"] for name in names)
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that run its function; where it is in none, those of its file, and of all that imports that.
+        """The tests that run its function; where it is in none, those of its file, and of all that use that.
 
         The quickest first. Where there are none, the code runs in another process: then all in the files that import
         its package or module.
@@ -268,7 +271,8 @@ class Tree:
         if inside:
             chosen = [name for name, ran in runs.items() if f"{mutant.path}:{inside}" in ran]
         else:
-            users = [file for file in {name.split("::")[0] for name in runs} if self._imports(file, mutant.path)]
+            files_of_tests = {name.split("::")[0] for name in runs}
+            users = [one for one in files_of_tests if one == READS_ALL or self._imports(one, mutant.path)]
             chosen = [
                 name
                 for name, ran in runs.items()

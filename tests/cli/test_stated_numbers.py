@@ -1,0 +1,28 @@
+"""docs/numbers.md: every limit as the code states it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from llmtop.cli.stated_numbers import PARTS, page
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "numbers.md"
+
+
+def test_the_page_is_as_the_code_is() -> None:
+    assert PAGE.read_text() == "".join(f"{line}\n" for line in page()), "make manual, and look at what changed"
+
+
+def test_numbers_are_told_in_full_with_their_units() -> None:
+    lines = PAGE.read_text().splitlines()
+    assert [line for line in lines if line.startswith("## ")] == [f"## {title}" for title in PARTS.values()]
+    for row in (
+        "| `SERVER_STARTS_S` | 120 s |",
+        "| `LOOSEST_NS` | 50 µs |",
+        "| `LATENCY_PERCENT` | 60 % |",
+        "| `DEFAULTS` | ttft.p99 0.5, ttft.p50 0.2, itl.p99 0.05, itl.p50 0.025 |",
+        "| `SINCE` | WorkloadDistribution (2024, 1) |",
+        "| `BATCH_BYTES` | 4,194,304 bytes |",
+        "| `NO_MORE`, `AGAIN` | 0.1, 0.333333333333 |",
+    ):
+        assert [line for line in lines if line.startswith(row)], row
