@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import ctypes
 import functools
 import gc
 import json
@@ -20,6 +21,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
+
+from llmtop.servers.supervise import PR_SET_CHILD_SUBREAPER, descendants
 
 _KEPT = (FunctionType, functools._lru_cache_wrapper, ModuleType, type)
 """What stays itself in a module; of functions the code is another one."""
@@ -43,6 +46,7 @@ class ForkServer:
             elif isinstance(one, functools._lru_cache_wrapper):
                 self._caches.append(one)
         items = {item.nodeid: item for item in session.items}
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._channel.sendall(b"\n")
         with self._channel.makefile("r") as requests:
             for line in requests:
@@ -69,7 +73,7 @@ class ForkServer:
             os.close(reader)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+            _end_children()
 
     def _put(self, file: str, text: str) -> None:
         """Have a text in place of a file, as far as it is loaded: its code, its constants, and nothing remembered."""
@@ -110,6 +114,19 @@ def _put_constants(module: ModuleType, text: str) -> None:
             for user in list(sys.modules.values()):
                 if name in vars(user) and vars(user)[name] is before:
                     setattr(user, name, value)
+
+
+def _end_children() -> None:
+    """End the fork, and what it has started: a mutant may keep a test from ending a program of a session of its own.
+
+    What loses its parent becomes a child of this process, a subreaper (prctl(2)).
+    """
+    with contextlib.suppress(ChildProcessError):  # there is none any more
+        while True:
+            for pid in descendants(os.getpid()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            os.waitpid(-1, 0)
 
 
 def _place(code: CodeType) -> tuple[str, int]:

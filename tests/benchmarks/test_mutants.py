@@ -120,6 +120,30 @@ def test_in_forks_that_end_early_a_change_is_noticed_unless_they_do_so_without_i
     assert forked.unfit == (set() if noticed else {name})
 
 
+TEST_WITH_A_PROGRAM = """import subprocess
+from pathlib import Path
+
+from parsers.x import is_small
+
+
+def test_a_program():
+    program = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    Path({file!r}).write_text(str(program.pid))
+    assert is_small(2)
+    program.kill()
+"""
+
+
+def test_in_forks_what_a_test_has_started_ends_with_it(small_tree: Tree, tmp_path: Path) -> None:
+    pytest.importorskip("coverage", reason="coverage is not installed: it is in the group dev")
+    started = tmp_path / "pid"
+    (small_tree.folder / "tests/parsers/test_x.py").write_text(TEST_WITH_A_PROGRAM.format(file=str(started)))
+    made = {one.becomes: one for one in drawn(small_tree.folder, "parsers/x.py", 99, 1)}
+    with small_tree.forking(["parsers"]) as forked:
+        assert forked.notice(made["return a < 2"], ["tests/parsers/test_x.py::test_a_program"], 1.0)
+    assert not Path("/proc", started.read_text()).exists()
+
+
 KINDS = """from functools import lru_cache
 
 
