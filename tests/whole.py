@@ -5,6 +5,7 @@ Classes are not named: what one is called is nothing that anybody sees.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -39,7 +40,7 @@ def _told(name: str, value: Any) -> Iterator[str]:
     elif isinstance(value, Mapping):
         yield f"{name}:"
         told = chain.from_iterable(_told(_word(key), part) for key, part in value.items())
-        yield from _indented(_shortened(list(told), most=MANY * 4, first=FIRST * 3))
+        yield from _indented(shortened(list(told), most=MANY * 4, first=FIRST * 3))
     elif isinstance(value, Sequence | set | frozenset):
         yield from _several(name, sorted(value) if isinstance(value, set | frozenset) else value)
     else:
@@ -67,27 +68,30 @@ def _word(value: Any) -> str:
         return f"unknown: {value}"
     if isinstance(value, Enum):
         return str(value.value)
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple | list | array):
         return f"({', '.join(map(_word, value))})"
+    if isinstance(value, Series):
+        return ", ".join(shortened([f"{_word(sample)} at {t_ns}" for t_ns, sample in value]))
     return str(value) if isinstance(value, str | int) or value is None else f"a {type(value).__name__}"
 
 
 def _several(name: str, values: Sequence[Any]) -> Iterator[str]:
     if not any(map(_is_made_of_parts, values)):
         text = [_word(one) for one in values]
-        yield f"{name}: {', '.join(_shortened(text))}"
+        yield f"{name}: {', '.join(shortened(text))}"
         return
     yield f"{name}: {len(values)}"
     told = [list(_indented(_told("-", one))) for one in values]
-    yield from _shortened(list(chain.from_iterable(told)), most=MANY * 3, first=FIRST * 3)
+    yield from shortened(list(chain.from_iterable(told)), most=MANY * 3, first=FIRST * 3)
 
 
 def _rows(table: Any) -> Iterator[str]:
     rows = [" | ".join([*map(_word, table.cells(row)), f"key {_word(table.key(row))}"]) for row in range(len(table))]
-    yield from _shortened(rows)
+    yield from shortened(rows)
 
 
-def _shortened(lines: Sequence[str], most: int = MANY, first: int = FIRST) -> Sequence[str]:
+def shortened(lines: Sequence[str], most: int = MANY, first: int = FIRST) -> Sequence[str]:
+    """All of them, or the first ones and a digest of the others."""
     if len(lines) <= most:
         return lines
     return [*lines[:first], f"and {len(lines) - first} more ({_digest(lines[first:])})"]

@@ -31,8 +31,8 @@ _KEPT = 2
 """Kernels kept decoded."""
 _SAMPLED = "smsp__pcsamp_"
 _EXECUTED = frozenset({"inst_executed", "thread_inst_executed"})
-_NARROW, _WIDE, _FIRST_WIDE = 8, 16, 7
-"""Bytes of an instruction, before Volta and from it on."""
+_WIDE, _FIRST_WIDE = 16, 7
+"""Bytes of an instruction from Volta on. Before it words that schedule others stand between: these have no values."""
 _MEMORY = 1 << 64
 _MOST_INSTRUCTIONS = 1 << 20
 _NOT_SAMPLED = Unknown("nothing was collected by instruction", "add --section SourceCounters")
@@ -231,16 +231,17 @@ def _code_of(file: ReportFile, by_id: Callable[[], dict[int, list[Extent]]], id:
 
 def _kernel_code(file: ReportFile, launch_of: Callable[[int], _Launch], i: int) -> KernelCode | Unknown:
     launch = launch_of(i)
+    code = launch.code
     if not launch.addresses:
         return _NOT_SAMPLED
-    if launch.code is None or launch.code.cubin is None:
+    if code is None or code.cubin is None:
         return _without_lines(launch, _NO_CUBIN)
     from llmtop.parsers.cubin import Cubin, CubinError
 
     try:
-        cubin = Cubin(partial(_read_within, file, launch.code.cubin), launch.code.cubin.size)
-        functions = _functions_hit(launch.code, launch.addresses, cubin)
-        return _with_lines(launch, functions, cubin) if functions else _without_lines(launch, _NOT_LOADED)
+        cubin = Cubin(partial(_read_within, file, code.cubin), code.cubin.size)
+        functions = _functions_hit(code, launch.addresses, cubin)
+        return _with_lines(launch, code, functions, cubin) if functions else _without_lines(launch, _NOT_LOADED)
     except CubinError as error:
         return _without_lines(
             launch, Unknown(f"the kernel's machine code is damaged: {error}", "copy the report again")
@@ -265,17 +266,16 @@ def _functions_hit(code: StoredCode, addresses: Sequence[int], cubin: Cubin) -> 
     return found
 
 
-def _with_lines(launch: _Launch, functions: Sequence[_Function], cubin: Cubin) -> KernelCode:
+def _with_lines(launch: _Launch, code: StoredCode, functions: Sequence[_Function], cubin: Cubin) -> KernelCode:
     """All instructions of these functions, whether they have values or not, and those outside of them that have."""
-    width = _WIDE if launch.code is None or launch.code.major >= _FIRST_WIDE else _NARROW
     addresses = set(launch.addresses)
     if sum(one.size for one in functions) > _MOST_INSTRUCTIONS * _WIDE:
         return _without_lines(
             launch, Unknown("the kernel's machine code is damaged: its functions are longer than any")
         )
-    if width == _WIDE:
+    if code.major >= _FIRST_WIDE:
         for one in functions:
-            addresses.update(range(one.start, one.start + one.size, width))
+            addresses.update(range(one.start, one.start + one.size, _WIDE))
     rows = _Rows(sorted(addresses))
     for one in functions:
         rows.add(one, cubin)

@@ -106,6 +106,17 @@ def test_kernels_of_one_cubin_are_each_of_their_own_function() -> None:
     assert len(code) == 2048 // 16, "all instructions, whether they were sampled or not"
 
 
+@pytest.mark.parametrize(("major", "instructions"), [(6, 120), (7, 128)])
+def test_before_volta_instructions_are_those_that_have_values(major: int, instructions: int, tmp_path: Path) -> None:
+    """Of 128 in the loop 120 were executed; the sixth field of a source is its architecture, 9.0 as it was captured."""
+    path, captured = tmp_path / "report.ncu-rep", b"\x30\x80\x80\x24"
+    data = content(LADDER)
+    assert data.count(captured) == 2
+    path.write_bytes(data.replace(captured, b"\x30\x80\x80" + bytes([major << 2])))
+    code = known(codes_of(path), 2)
+    assert (len(code), set(code.line)) == (instructions, {5})
+
+
 def test_a_kernel_without_line_numbers_says_what_makes_them() -> None:
     code = known(codes_of(DECODE), 0)
     assert code.why_no_lines is not None

@@ -65,10 +65,11 @@ def test_a_replayed_kernel_is_of_the_ranges_that_it_was_captured_in(tmp_path: Pa
     "nodes",
     [
         [(50, 51, 77, A, 1, GRAPH | 1, GRAPH | 2), (50, 51, 77, A, 1, GRAPH | 2, GRAPH | 1)],
+        [(50, 51, 77, A, 1, GRAPH | 1, 2), (50, 51, 77, A, 1, 2, 3), (50, 51, 77, A, 1, 3, 2)],
         [("text", None, 77, A, 1, GRAPH | 1, 3), (50, 51, 77, None, 1, 2.5, b"")],
         [(50, 51, 77, A, 1, 9, None)],
     ],
-    ids=["a circle", "junk", "others"],
+    ids=["a circle", "a way into a circle", "junk", "others"],
 )
 def test_what_the_capture_does_not_tell_is_of_the_launch_alone(tmp_path: Path, nodes: list[tuple[object, ...]]) -> None:
     found = trace(tmp_path, *NEW, *nodes)

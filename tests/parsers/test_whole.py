@@ -6,6 +6,7 @@ diff is read like the code's.
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -18,27 +19,43 @@ from typing import TYPE_CHECKING
 import pytest
 
 from llmtop.errors import FileError
-from llmtop.model import KernelTable, Trace
+from llmtop.model import KernelCodes, KernelTable, Trace, Unknown
 from llmtop.parsers.registry import load
 from tests.nsys_scenes import SCENES
 from tests.nsys_schemas import OLDEST, SCHEMAS, USUAL, Schema
+from tests.parsers.full_export import full_export
+from tests.parsers.full_files import DOCUMENTS, TEXTS, in_json
 from tests.parsers.sample_reports import SAMPLE_TRACES, content
-from tests.whole import whole
+from tests.whole import shortened, whole
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from syrupy.assertion import SnapshotAssertion
 
-HELD_ELSEWHERE = {".md", ".csv", ".llmtop"}
-"""Printed pages are held against their reports, and recordings against what was recorded."""
-FILES = sorted(
-    path for path in SAMPLE_TRACES.rglob("*.*") if path.is_file() and HELD_ELSEWHERE.isdisjoint(path.suffixes)
-)
-SMALL = [path for path in FILES if path.name.startswith(("few-metrics", "demo-server", "llama-prefill"))]
-READ = [path for path in FILES if path in SMALL or path.name.startswith(("llama-decode", "unfused", "barriers"))]
+FILES = sorted(path for path in SAMPLE_TRACES.rglob("*.*") if path.is_file() and path.suffix != ".md")
+SMALL = [path for path in FILES if path.name.startswith(("few-metrics", "demo-server.folded", "llama-prefill"))]
+READ = [
+    path
+    for path in FILES
+    if path.parts[-3] != "ncu" or path.name.startswith(("few", "unfused", "barr", "sgemm", "llama"))
+]
+"""Of reports of kernels that are alike a few."""
+
+
+@pytest.fixture(autouse=True)
+def no_disassembler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As some machines have one and others none."""
+    monkeypatch.setattr("llmtop.parsers.disassembly.disassemblers", lambda: iter(()))
 
 
 def _told(trace: Trace) -> str:
-    return whole(trace=_named(trace), launches=[] if trace.kernels is None else [*_launches(trace.kernels)])
+    """All that is told, also what is read only when it is asked for: tracks and issues follow from that too."""
+    spans = {**trace.spans, **trace.more_spans}
+    read = whole(**spans, stacks=trace.stacks, series=trace.series)
+    others = replace(_named(trace), spans={}, more_spans={}, stacks=(), series={})
+    launches = [] if trace.kernels is None else _launches(trace.kernels)
+    return f"{whole(trace=others, launches=launches)}\n{read}"
 
 
 def _named(trace: Trace) -> Trace:
@@ -60,9 +77,19 @@ def _launches(kernels: KernelTable) -> list[object]:
             "ranges": details.ranges(i),
             "sections": details.sections(i),
             "tables": details.tables(i),
+            "code": None if kernels.codes is None else _code(kernels.codes, i),
         }
         for i in {0, len(kernels) - 1}
     ]
+
+
+def _code(codes: KernelCodes, i: int) -> object:
+    """The instructions of a launch, what they have, and the sources that its report holds."""
+    code = codes.code(i)
+    if isinstance(code, Unknown):
+        return {"unknown": code}
+    values = {metric: codes.values(i, metric) for metric in sorted(codes.metrics(i))}
+    return {"instructions": code, "values": values, "sources": {file: codes.source(i, file) for file in code.files}}
 
 
 def _read(path: Path) -> str:
@@ -72,9 +99,73 @@ def _read(path: Path) -> str:
         return str(error).replace(str(path.parent), "FOLDER")
 
 
-@pytest.mark.parametrize("path", READ, ids=lambda path: path.name.partition(".")[0])
+@pytest.mark.parametrize("path", READ, ids=lambda path: path.name)
 def test_what_is_read_of_a_file(path: Path, snapshot: SnapshotAssertion) -> None:
     assert _read(path) == snapshot
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_what_is_read_of_a_text_with_one_of_everything(name: str, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    assert _read(_written(tmp_path / name, TEXTS[name])) == snapshot
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_what_is_read_of_json_with_one_of_everything(name: str, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    assert _read(_written(tmp_path / name, in_json(name, DOCUMENTS[name]))) == snapshot
+
+
+def test_what_is_read_of_an_export_with_one_of_everything(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    assert _read(full_export(tmp_path / "full.sqlite")) == snapshot
+
+
+def _changes(whole_text: str, other: str) -> list[str]:
+    """The lines that are other ones, without their places."""
+    changed = list(unified_diff(whole_text.splitlines(), other.splitlines(), lineterm="", n=0))[2:]
+    return [*shortened([line for line in changed if line[0] != "@"], most=8)]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_what_each_line_tells(name: str, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    """What is read otherwise without it, and where it is cut in the middle."""
+    lines, path, said = TEXTS[name].splitlines(keepends=True), tmp_path / name, []
+    whole_text = _read(_written(path, TEXTS[name]))
+    for i, line in enumerate(lines):
+        for what, instead in (("without", ""), ("half of", f"{line[: len(line) // 2]}\n")):
+            said += [f"{what} line {i + 1}: {line.strip()}"]
+            said += _changes(whole_text, _read(_written(path, "".join([*lines[:i], instead, *lines[i + 1 :]]))))
+    assert "\n".join(said) == snapshot
+
+
+def _values(inside: object, place: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
+    """The places of all values in a document that hold no others."""
+    parts = inside.items() if isinstance(inside, dict) else enumerate(inside) if isinstance(inside, list) else None
+    if parts is None:
+        yield place
+        return
+    for key, part in parts:
+        yield from _values(part, (*place, key))
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_what_each_value_tells(name: str, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    """What is read otherwise where it is a text, nothing, or an odd number."""
+    path, said, chance = tmp_path / name, [], Random(1)
+    whole_text = _read(_written(path, in_json(name, DOCUMENTS[name])))
+    for place in _values(DOCUMENTS[name]):
+        odd = inside = json.loads(json.dumps(DOCUMENTS[name]))
+        for key in place[:-1]:
+            inside = inside[key]
+        inside[place[-1]] = value = chance.choice(("odd", None, -5, 2.5))
+        said += [
+            f"{'.'.join(map(str, place))} {value}",
+            *_changes(whole_text, _read(_written(path, in_json(name, odd)))),
+        ]
+    assert "\n".join(said) == snapshot
 
 
 @pytest.mark.parametrize("scene", ["graphs and kernels", "one GPU launched late", "warm-up", "driver queries"])
@@ -91,7 +182,7 @@ def test_what_each_version_tells(schema: Schema, tmp_path: Path, snapshot: Snaps
     assert whole(traces=told) == snapshot
 
 
-@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name.partition(".")[0])
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name)
 def test_what_is_said_of_changed_bytes(path: Path, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     """Ten times some bytes in a row are others: of the file as it was packed, and unpacked."""
     chance, said = Random(path.name), []
@@ -105,7 +196,7 @@ def test_what_is_said_of_changed_bytes(path: Path, tmp_path: Path, snapshot: Sna
     assert whole(said=said) == snapshot
 
 
-@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name.partition(".")[0])
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name)
 def test_what_is_said_of_a_part_of_a_file(path: Path, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     said = []
     for packed in (path.read_bytes(), content(path)):
@@ -120,8 +211,12 @@ def test_what_is_said_of_a_part_of_a_file(path: Path, tmp_path: Path, snapshot: 
 def test_what_is_read_of_odd_values(schema: Schema, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     """What is read otherwise when, column by column, the first row has a text, nothing, or an odd number."""
     (tmp_path / "odd").mkdir()
-    whole_export = SCENES["pageable copies"].make().write(tmp_path / "whole.sqlite", schema)
-    chance, said, whole_text = Random(1), [], _read(whole_export).splitlines()
+    whole_export = tmp_path / "whole.sqlite"
+    if schema is USUAL:
+        full_export(whole_export)
+    else:
+        SCENES["pageable copies"].make().write(whole_export, schema)
+    chance, said, whole_text = Random(1), [], _read(whole_export)
     with closing(sqlite3.connect(whole_export)) as base:
         tables = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
         columns = {table: [row[1] for row in base.execute(f"PRAGMA table_info({table})")] for table in tables}
@@ -133,6 +228,5 @@ def test_what_is_read_of_odd_values(schema: Schema, tmp_path: Path, snapshot: Sn
                 value = chance.choice(("odd", None, -5, 2.5))
                 base.execute(f'UPDATE {table} SET "{column}" = ? WHERE rowid = 1', (value,))
                 base.commit()
-            changed = list(unified_diff(whole_text, _read(odd).splitlines(), lineterm="", n=0))[2:]
-            said += [f"{table}.{column} {value}", *(line for line in changed if line[0] != "@")]
+            said += [f"{table}.{column} {value}", *_changes(whole_text, _read(odd))]
     assert "\n".join(said) == snapshot
