@@ -223,6 +223,8 @@ class OriginFact:
     """The profiler's, without its secrets; of Nsight Compute with the program's behind it."""
     DIRECTORY: Final = "directory"
     """The program's."""
+    TRIGGER: Final = "trigger"
+    """Of a recording that nobody began: the condition that held."""
     GPU_VENDOR: Final = "GPU vendor"
     """Said of a capture whose GPUs are not of NVIDIA: other tools look into them."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from llmtop import __version__
 from llmtop.errors import FileError
+from llmtop.facts import OriginFact
 from llmtop.model import NS_PER_S
 from llmtop.recording.writer import RecordingWriter
 from llmtop.text import clean, quoted
@@ -39,28 +40,43 @@ class Recorded(Protocol):
         ...
 
 
-def new_path() -> Path:
-    """Where a recording goes that was given no name: where programs keep their state (XDG base directories).
+def recordings_folder() -> Path:
+    """Where recordings go: where programs keep their state (XDG base directories)."""
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return (state if state.is_absolute() else Path.home() / ".local" / "state") / "llmtop" / "recordings"
+
+
+def new_path(folder: Path | None = None, prefix: str = "", suffix: str = "") -> Path:
+    """A new name for a recording that was given none.
+
+    Args:
+        folder: Where it goes instead.
+        prefix: What stands before the time in its name.
+        suffix: What stands behind it.
 
     Raises:
         OSError: There is no such folder, and none can be made.
     """
-    state = Path(os.environ.get("XDG_STATE_HOME", ""))
-    folder = (state if state.is_absolute() else Path.home() / ".local" / "state") / "llmtop" / "recordings"
+    folder = folder or recordings_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    stem = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    stem = f"{prefix}{datetime.now().astimezone():%Y%m%d-%H%M%S}{suffix}"
     names = (f"{stem}{more}{SUFFIX}" for more in ("", *(f"-{i}" for i in range(2, 100))))
     return next(path for name in names if not (path := folder / name).exists())
 
 
-def begin_recording(session: Recorded, path: Path | None = None) -> SessionRecording:
+def begin_recording(session: Recorded, path: Path | None = None, trigger: str = "") -> SessionRecording:
     """Begin to record into a new file; without a name into one where programs keep their state.
+
+    Args:
+        session: What is recorded.
+        path: A file that is not there yet.
+        trigger: Why it is recorded, where not a user began it.
 
     Raises:
         FileError: It is there already, or cannot be made.
     """
     try:
-        recording = SessionRecording(session, path or new_path())
+        recording = SessionRecording(session, path or new_path(), trigger)
     except FileExistsError as error:
         raise FileError(f"{path} is there already, and a recording never writes over a file; name another") from error
     except OSError as error:
@@ -77,17 +93,20 @@ class SessionRecording:
     Args:
         session: May be started or not.
         path: A file that is not there yet.
+        trigger: Why it is recorded, where not a user began it.
 
     Raises:
         OSError: There is such a file, or it cannot be made.
     """
 
-    def __init__(self, session: Recorded, path: Path) -> None:
+    def __init__(self, session: Recorded, path: Path, trigger: str = "") -> None:
         about: dict[str, Fact] = {
             "llmtop": __version__,
             "host": clean(platform.node()),
             "utc_ns": time.time_ns() - time.monotonic_ns(),
         }
+        if trigger:
+            about[OriginFact.TRIGGER] = trigger
         self.path = path
         self.failure = ""
         """Why it has ended by itself; empty while it has not."""

@@ -216,16 +216,18 @@ def live_session(
     endpoint: Endpoint | None = None,
     probes: Probes = Probes.FULL,
     objectives: Mapping[str, Fact] | None = None,
+    window_s: float | None = None,
 ) -> Session:
     """A session, not yet started, with every collector for the target; it follows the target's restarts."""
     from llmtop import procfs
     from llmtop.collectors.registry import host_collectors
     from llmtop.model import Missing, Trace
-    from llmtop.session import Session
+    from llmtop.session import DEFAULT_WINDOW_S, Session
 
     origin = replace(LIVE, facts=objectives or {})
+    window_s = window_s or DEFAULT_WINDOW_S
     if target is None:
-        session = Session(host_collectors(), origin, interval_s=interval)
+        session = Session(host_collectors(), origin, interval_s=interval, window_s=window_s)
         if procfs.is_hidden(1):
             hidden = Missing(
                 whats.TARGET, Unknown("/proc hides other users' processes (hidepid)", "run llmtop with sudo")
@@ -234,7 +236,9 @@ def live_session(
         return session
     target = told_dtype(target, dtype)
     following = _Following(target, dtype, launched, endpoint or Endpoint(metrics_headers(())), probes)
-    return Session(host_collectors(), origin, interval_s=interval, target=target, following=following)
+    return Session(
+        host_collectors(), origin, interval_s=interval, window_s=window_s, target=target, following=following
+    )
 
 
 def metrics_headers(told: Sequence[tuple[str, str]]) -> dict[str, str]:

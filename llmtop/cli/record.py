@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,14 +23,30 @@ from llmtop.cli.live import (
     process_id,
     seconds,
 )
-from llmtop.session_recording import begin_recording
+from llmtop.errors import UsageError
+from llmtop.session_recording import begin_recording, recordings_folder
 from llmtop.units import binary_bytes, clock_time
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from llmtop.analysis.pages.triggers import Trigger
+    from llmtop.session import Session
     from llmtop.session_recording import SessionRecording
 
 _LOOK_S = 0.5
 """How often it is looked whether the recording has ended by itself."""
+_PERIOD_S = 1.0
+"""How often it is looked whether a condition holds."""
+_KEEP_S = 120.0, 60.0
+_LEAST_S = 90.0
+"""Kept before an incident whatever is asked for: rules and latencies look back a minute."""
+_KEPT = {
+    "files": "how many files of incidents are kept (default 20)",
+    "mib": "how many MiB they may take together (default 1024)",
+    "days": "for how many days they are kept (default 30)",
+}
+_MOST_KEPT = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,16 +59,69 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="FILE",
         type=Path,
-        help="a new file (default: one in $XDG_STATE_HOME/llmtop/recordings, ~/.local/state/llmtop/recordings)",
+        help="a new file (default: one in $XDG_STATE_HOME/llmtop/recordings, ~/.local/state/llmtop/recordings); with "
+        "--when the folder of the files",
     )
     parser.add_argument("--duration", metavar="S", type=seconds, help="end after so many seconds (default: Ctrl+C)")
     parser.add_argument(
         "--interval", metavar="S", type=interval, default=1.0, help="seconds between looks (default 1, at least 0.25)"
     )
+    _add_trigger_arguments(parser)
     add_dtype_argument(parser)
     add_probes_argument(parser)
     add_header_argument(parser)
     add_objective_arguments(parser)
+
+
+def _add_trigger_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--when",
+        metavar="CONDITION",
+        type=_trigger,
+        action="append",
+        default=[],
+        help="write files of incidents alone: 'ttft_p99 > 1s for 10s', 'kv_usage > 90%%', 'finding:kv-bound'; may be "
+        "given several times, and the error for an unknown name lists all",
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="BEFORE,AFTER",
+        type=_keep,
+        help="with --when: seconds before the trigger, and after no condition holds any more (default 120,60)",
+    )
+    for name, what in _KEPT.items():
+        parser.add_argument(
+            f"--keep-{name}", metavar="N", type=_count, help=f"with --when: {what}; the oldest go first"
+        )
+
+
+def _trigger(text: str) -> Trigger:
+    """An argparse type: a condition."""
+    from llmtop.analysis.pages.triggers import TriggerError, trigger
+
+    try:
+        return trigger(text)
+    except TriggerError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _keep(text: str) -> tuple[float, float]:
+    """An argparse type: seconds before and after.
+
+    >>> _keep("120,60")
+    (120.0, 60.0)
+    """
+    parts = text.split(",")
+    if len(parts) != 2:
+        raise argparse.ArgumentTypeError(f"{text!r} is not seconds before and after, as in 120,60")
+    return seconds(parts[0]), seconds(parts[1])
+
+
+def _count(text: str) -> int:
+    """An argparse type: how many, at least one."""
+    if not text.isdecimal() or not 0 < int(text) < _MOST_KEPT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,7 +132,11 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         FileError: The file is there already, or cannot be made.
+        UsageError: Options of incidents without one.
     """
+    if not args.when and (args.keep or args.keep_files or args.keep_mib or args.keep_days):
+        raise UsageError("--keep goes with --when CONDITION")
+    before_s, after_s = args.keep or _KEEP_S
     session = live_session(
         find(args.attach) if args.attach is not None else None,
         args.interval,
@@ -70,7 +144,12 @@ def run(args: argparse.Namespace) -> int:
         endpoint=endpoint(args),
         probes=args.probes,
         objectives=objectives(args),
+        window_s=max(before_s, _LEAST_S) if args.when else None,
     )
+    return _record_incidents(args, session, after_s) if args.when else _record_all(args, session)
+
+
+def _record_all(args: argparse.Namespace, session: Session) -> int:
     recording = begin_recording(session, args.output)
     title = session.target.title if session.target is not None else "this machine's GPUs"
     print(f"llmtop: recording {title} to {recording.path}; Ctrl+C ends it", file=sys.stderr)
@@ -87,11 +166,51 @@ def run(args: argparse.Namespace) -> int:
     return 1 if recording.failure else 0
 
 
-def _wait(recording: SessionRecording, seconds: float | None) -> None:
-    """Until the time is over, somebody ends it, or it ends by itself."""
+def _record_incidents(args: argparse.Namespace, session: Session, after_s: float) -> int:
+    """Look for incidents until the time is over, or a signal comes; the paths of complete files go to stdout."""
+    from llmtop.session_triggers import IncidentRecorder, KeptIncidents
+
+    usual = KeptIncidents()
+    kept = KeptIncidents(
+        args.keep_files or usual.count,
+        args.keep_mib << 20 if args.keep_mib else usual.size,
+        args.keep_days * 86400.0 if args.keep_days else usual.age_s,
+    )
+    folder = args.output or recordings_folder()
+    incidents = IncidentRecorder(session, args.when, folder, after_s=after_s, kept=kept, tell=_tell)
+    _tell(f"{', '.join(one.text for one in args.when)}: looking; files go to {folder}; Ctrl+C ends it")
+    is_over = _ending()
+    until_s = time.monotonic() + (args.duration or float("inf"))
+    session.start()
+    try:
+        while not is_over.wait(_PERIOD_S) and time.monotonic() < until_s:
+            _print_paths(incidents.look())
+    finally:
+        _print_paths(incidents.end())
+        session.stop()
+    return 0
+
+
+def _print_paths(paths: Iterable[Path]) -> None:
+    for path in paths:
+        print(path, flush=True)
+
+
+def _tell(said: str) -> None:
+    print(f"llmtop: {said}", file=sys.stderr, flush=True)
+
+
+def _ending() -> threading.Event:
+    """Set when somebody ends the program."""
     is_over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: is_over.set())
+    return is_over
+
+
+def _wait(recording: SessionRecording, seconds: float | None) -> None:
+    """Until the time is over, somebody ends it, or it ends by itself."""
+    is_over = _ending()
     left = float("inf") if seconds is None else seconds
     while left > 0 and recording.is_running and not is_over.wait(min(left, _LOOK_S)):
         left -= _LOOK_S

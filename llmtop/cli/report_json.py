@@ -117,7 +117,10 @@ def _source(trace: Trace) -> Json:
 
 def _observed(trace: Trace) -> Json:
     of = observation(trace)
-    return None if of is None else {field.name: _fact(getattr(of, field.name)) for field in fields(of)}
+    if of is None:
+        return None
+    told = {field.name: getattr(of, field.name) for field in fields(of)}
+    return {name: None if value is None else _fact(value) for name, value in told.items()}
 
 
 def _kernel(entry: Entry, kernels: Kernels) -> Json:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from llmtop.facts import OriginFact
 from llmtop.model import (
     RECORDING,
     Issue,
@@ -305,10 +306,12 @@ class RecordingReader:
 
     def _origin(self, document: Any) -> Origin:
         """Where it is from, as a recording: on whose clock, and which machine's."""
-        host, utc_ns = self.about.get("host"), self.about.get("utc_ns")
+        host, utc_ns, trigger = map(self.about.get, ("host", "utc_ns", OriginFact.TRIGGER))
+        origin = value_of(Origin, document)
         return replace(
-            value_of(Origin, document),
+            origin,
             kind=RECORDING,
+            facts={**origin.facts, OriginFact.TRIGGER: trigger} if isinstance(trigger, str) else origin.facts,
             host=host if isinstance(host, str) else "",
             utc_ns=utc_ns if isinstance(utc_ns, int) else None,
         )

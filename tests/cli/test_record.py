@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from llmtop.parsers.registry import load
 from llmtop.recording.row_reader import RowReader
 
@@ -45,3 +47,44 @@ def test_a_file_that_is_there_is_kept(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"llmtop: {path} is there already, and a recording never writes over a file; name another\n"
     assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--when", "kv > 1"], "there is no number 'kv'; there are output_tokens_per_s"),
+        (["--when", "finding:kv"], "there is no rule 'kv'; there are allocation-churn"),
+        (["--keep", "10,5"], "--keep goes with --when CONDITION"),
+        (["--keep-files", "3"], "--keep goes with --when CONDITION"),
+        (["--when", "running > 1", "--keep", "10"], "'10' is not seconds before and after, as in 120,60"),
+        (["--when", "running > 1", "--keep-mib", "0"], "'0' is not a number from 1 on"),
+    ],
+)
+def test_what_is_no_condition_or_bound_is_usage(arguments: list[str], said: str) -> None:
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_an_incident_is_written_to_its_end_when_a_signal_comes(tmp_path: Path) -> None:
+    command = [*COMMAND, "--when", "self.rss > 1 B", "-o", str(tmp_path / "incidents")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "self.rss > 1 B: looking; files go to" in process.stderr.readline()
+        begun = process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert begun.strip().endswith(out.strip())
+    trace = load(Path(out.strip()))
+    assert trace.origin.facts["trigger"] == "self.rss > 1 B"
+    assert trace.tracks
+
+
+def test_a_folder_that_cannot_be_made_is_said_and_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    command = [*COMMAND, "--when", "self.rss > 1 B", "-o", str(tmp_path / "file"), "--duration", "4"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "it is tried again in a minute" in done.stderr
+    assert (tmp_path / "file").read_text() == "mine"

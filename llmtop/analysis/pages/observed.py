@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop.analysis.commands.profiling import program
-from llmtop.facts import ProcessFact, ServerFact
+from llmtop.facts import OriginFact, ProcessFact, ServerFact
 from llmtop.model import NS_PER_S, TrackKind, Unknown
 from llmtop.remedies import PROGRAM
 from llmtop.units import clock_time
@@ -34,6 +34,7 @@ class Observation:
         server: What the server calls itself, with its version.
         pid: Of the server's root process.
         command: Its command line, without its secrets.
+        trigger: The condition by which it was recorded; None where a user began to.
     """
 
     seconds: float
@@ -44,6 +45,7 @@ class Observation:
     model: Fact
     pid: Fact
     command: str | Unknown
+    trigger: Fact | None = None
 
 
 def observation(trace: Trace) -> Observation | None:
@@ -61,6 +63,7 @@ def observation(trace: Trace) -> Observation | None:
         _told_by_server(trace, ServerFact.MODEL),
         next(_roots(trace), _NO_ROOT),
         command if command != PROGRAM else _NO_ROOT,
+        trace.origin.facts.get(OriginFact.TRIGGER),
     )
 
 
@@ -78,6 +81,8 @@ def observed_lines(trace: Trace) -> Iterator[str]:
         yield " · ".join(known)
     if not isinstance(of.command, Unknown):
         yield f"command: {of.command}"
+    if of.trigger is not None:
+        yield f"recorded by: {of.trigger}"
 
 
 def _server(trace: Trace) -> Fact:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from llmtop.analysis.server.configuration import Setting, configuration
 from llmtop.analysis.server.liveness import Life, Liveness, liveness
 from llmtop.analysis.server.objectives import JudgedObjective, judged
 from llmtop.analysis.server.tokens import TokenRate, output_history, output_tokens, prompt_tokens
-from llmtop.model import NS_PER_S, Fact, Feature, Metric, Trace, TrackId, TrackKind, Unknown
+from llmtop.model import LIVE, NS_PER_S, Fact, Feature, Metric, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.units import count, quantity
 
 if TYPE_CHECKING:
@@ -132,6 +132,14 @@ def server_view(
 def server_load(trace: Trace) -> ServerView | Unknown:
     """What is told of a server in one line: no latencies and no graphs, which cost ten times as much."""
     return _view(trace, _StatsBuilder.load, RATE_WINDOW_NS, LATENCY_WINDOW_NS)
+
+
+@cache
+def concepts() -> Mapping[str, str]:
+    """All numbers that a server may tell, with their units."""
+    nobody = Track(ids.server(0), TrackKind.SERVER, "")
+    numbers = _StatsBuilder(Trace(LIVE, tracks={nobody.id: nobody}), nobody.id, RATE_WINDOW_NS, LATENCY_WINDOW_NS).all()
+    return {stat.concept: stat.unit for stat in numbers}
 
 
 def _view(
