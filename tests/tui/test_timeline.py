@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmtop import ids
 from llmtop.analysis.timeline.explore import TimelineCursor
 from llmtop.analysis.timeline.span_facts import first_launched
 from llmtop.analysis.timeline.spans import TraceTimeline
@@ -16,10 +17,11 @@ from llmtop.parsers.registry import load
 from llmtop.tui.panes.timeline import TimelinePane
 from llmtop.tui.render.look import ASCII, MONO, UNICODE, Look
 from llmtop.tui.render.timeline import TimelinePicture, columns_of, draw_timeline, left_of
+from llmtop.tui.render.timeline_details import in_room
 from llmtop.tui.screens.explore_screen import ExploreApp
 from llmtop.tui.screens.help import active_keys
 from tests.kernel_traces import TIMELINE
-from tests.timeline_traces import COMPUTE, GEMM, GPU, THREAD, US, Made, scene, trace_of
+from tests.timeline_traces import COMPUTE, GEMM, GPU, PID, THREAD, US, Made, scene, trace_of
 from tests.tui.test_explore import read, settle
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from llmtop.analysis.timeline.rows import TimelineRow
     from llmtop.model import Trace
+    from llmtop.tui.render.lines import Part
 
 
 def all_rows(rows: Sequence[TimelineRow]) -> Iterator[TimelineRow]:
@@ -78,8 +81,40 @@ def test_a_timeline_at_80_columns() -> None:
         "                            ▌forward██████████▍",
         "   NVTX nccl                                           ▍▌",
         " ▸+1 thread             that do little or nothing for the GPU",
-        " ▃▓ several  GPU ██ GEMM ██ norm ██ copy  threads ██ NVTX ██ launch call",
+        " ▃▓ several  GPU ██ GEMM ██ norm ██ copy  threads ██ NVTX  idle ░░ host code",
     ]
+
+
+def test_the_legend_has_the_room_that_rows_leave() -> None:
+    cursor = cursor_of(scene())
+    rows = len(cursor.places())
+    assert drawn(cursor, height=rows + 4)[-3:] == [
+        " ▃▓ several  GPU ██ GEMM ██ norm ██ copy  threads ██ NVTX ██ launch call",
+        " ██ synchronisation, copy call  idle ░░ host code ░░ no work asked for",
+        "",
+    ]
+    assert drawn(cursor, height=rows + 3)[-2:] == drawn(cursor, height=rows + 4)[-3:-1]
+
+
+def test_a_long_title_keeps_its_end() -> None:
+    trace, process = scene(), ids.process(PID)
+    named = replace(trace.tracks[process], name=f"/srv/llm/venv/bin/python3 ({PID})")
+    lines = drawn(cursor_of(replace(trace, tracks={**trace.tracks, process: named})))
+    assert "▾/srv/llm/v…thon3 (100) 2 threads, 3 launches" in [" ".join(line.split()) for line in lines]
+
+
+def test_lines_below_are_wrapped_as_far_as_there_is_room() -> None:
+    took = [("took ", "dim"), ("567 µs", "value"), (" on ", "dim"), ("GPU 0 stream 7", "text"), ("  grid ", "dim")]
+    lines = [[*took, ("2 x 66 x 1", "text")], [("in ", "dim"), ("a range > another within it", "text")]]
+    whole = ["took 567 µs on GPU 0 stream 7  grid 2 x 66 x 1", "in a range > another within it"]
+    first = ["took 567 µs", "  on GPU 0 stream 7", "  grid 2 x 66 x 1"]
+    assert shown(lines, 20, 5) == [*first, "in a range > another", "  within it"]
+    assert shown(lines, 20, 4) == [*first, whole[1]], "what draws it cuts it"
+    assert shown(lines, 20, 2) == shown(lines, 80, 8) == whole
+
+
+def shown(lines: Sequence[Sequence[Part]], width: int, room: int) -> list[str]:
+    return ["".join(text for text, _ in line) for line in in_room(lines, width, room)]
 
 
 def test_a_timeline_at_120_columns_in_ascii() -> None:
@@ -92,7 +127,7 @@ def test_a_timeline_at_120_columns_in_ascii() -> None:
         "              -GEMM~----%NNN-                                =GEMM 128x64 bf16~-",
     ]
     assert lines[-1].startswith(
-        " .% several  GPU GG GEMM NN norm CC copy  threads nn NVTX ll launch call ss synchronis"
+        " .% several  GPU GG GEMM NN norm CC copy  threads nn NVTX ll launch call  idle ,, host code ,, no wor"
     )
     assert lines[7].endswith("-step 1-nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn    -step 2-nnnnnnnnnnnnnnnnnnnnnnnnnnn=")
     assert all(line.isascii() for line in lines)

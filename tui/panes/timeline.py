@@ -19,7 +19,7 @@ from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.view import RECORDED
 from llmtop.tui.render.lines import explain
 from llmtop.tui.render.timeline import TimelinePicture, columns_of, draw_timeline, left_of, rows_of
-from llmtop.tui.render.timeline_details import SharedCell, between_line, gap_line, span_lines
+from llmtop.tui.render.timeline_details import SharedCell, between_line, gap_line, in_room, span_lines
 from llmtop.units import count, duration
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ class TimelinePane(Pane[TraceTimeline]):
             return explain(Unknown("the capture has no spans and no samples"), width, height, look)
         at, code = cursor.at(places), cursor.span()
         room = self._most_below(height, len(places))
-        below = [*self._below(cursor, code, width, look), *repeat((), room)][:room]
-        rows = rows_of(height, len(below))
+        below = [*in_room([*self._below(cursor, code, width, look)], width, room), *repeat((), room)][:room]
+        rows = rows_of(height, len(below), len(places))
         self._top = max(0, min(max(self._top, at - rows + 1), at, len(places) - rows))
         picture = TimelinePicture(
             view, cursor.window, places[self._top : self._top + rows], at - self._top, cursor.t_ns, code,
@@ -182,7 +182,7 @@ class TimelinePane(Pane[TraceTimeline]):
         elif place is not None and place.row.gpu is not None and timeline.gaps is not None:
             gap = timeline.gaps.at(place.row.gpu, cursor.t_ns)
             if gap is not None:
-                yield gap_line(gap)
+                yield gap_line(gap, in_full=self._is_detailed)
         else:
             yield ((f"no span at {duration(cursor.t_ns - timeline.start_ns)}: . and , go to those beside", "dim"),)
 

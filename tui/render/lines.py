@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -20,6 +21,9 @@ Part: TypeAlias = tuple[str, str]
 
 _LONG, _LONGEST_MARKS = 4, 64
 """More characters a cell than text has, but for combining marks, and how many of these are borne."""
+
+_INDENT = 2
+_WORD = re.compile(r"\s*\S+|\s+")
 
 
 def width_of(text: str) -> int:
@@ -259,6 +263,41 @@ def _wrapped(text: str, width: int, look: Look) -> Iterator[str]:
         current = word
     if current:
         yield current
+
+
+def wrap_parts(parts: Sequence[Part], width: int) -> list[list[Part]]:
+    """One line as lines of at most `width` cells, the later ones indented.
+
+    It is broken before parts that begin with a space, as labels do: a value stays with its unit. What is wider than a
+    line by itself is broken at any space.
+    """
+    rows: list[list[Part]] = [[]]
+    room = width
+    for piece in _pieces(parts, width):
+        size = sum(width_of(text) for text, _ in piece)
+        if size > room and rows[-1]:
+            rows.append([(" " * _INDENT, "text")])
+            room = width - _INDENT
+            (first, role), *others = piece
+            piece = [(first.lstrip(), role), *others]
+        rows[-1] += piece
+        room -= size
+    return rows
+
+
+def _pieces(parts: Sequence[Part], width: int) -> Iterator[list[Part]]:
+    """What is not to be broken: labels with their values, words of what is wider than a line."""
+    fields: list[list[Part]] = []
+    for part in parts:
+        if fields and not part[0].startswith(" "):
+            fields[-1].append(part)
+        else:
+            fields.append([part])
+    for own in fields:
+        if sum(width_of(text) for text, _ in own) <= width:
+            yield own
+        else:
+            yield from ([(word, role)] for text, role in own for word in _WORD.findall(text))
 
 
 def prose(text: str, width: int, look: Look, role: str = "text") -> list[Strip]:

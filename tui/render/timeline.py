@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby, zip_longest
 from typing import TYPE_CHECKING
 
 from rich.segment import Segment
@@ -14,7 +14,7 @@ from textual.strip import Strip
 
 from llmtop.analysis.timeline.causes import TITLES
 from llmtop.model import GPU_WORK, SpanKind
-from llmtop.tui.render.lines import Part, cut, fill, line, pad, spelled, width_of
+from llmtop.tui.render.lines import Part, cut_middle, fill, line, pad, spelled, width_of
 from llmtop.tui.render.ruler import ruler_line
 from llmtop.tui.render.timeline_words import RANGES, cause_role, colour_of, fill_of, fitted, label_of
 from llmtop.units import percent, quantity
@@ -31,8 +31,8 @@ _REVERSE = Style(reverse=True, dim=False)
 _UNDERLINED = Style(underline=True)
 _LEAST_LEFT, _MOST_LEFT = 14, 32
 _EIGHTHS = 8
-_TALL = 30
-"""Lines from which on the legend has two."""
+_TALL, _MOST_LEGEND = 30, 3
+"""Lines from which on the legend has two, and how many it has where rows leave them."""
 _GROUPS = _GPU, _THREADS, _IDLE = "GPU", "threads", "idle"
 """What colours are of: the same one means something else in each."""
 _ON_GPUS = frozenset((*GPU_WORK, SpanKind.SYNC, SpanKind.PAGE_FAULT, SpanKind.ALLOCATION))
@@ -80,23 +80,26 @@ def columns_of(width: int) -> int:
     return max(1, width - left_of(width))
 
 
-def rows_of(height: int, below: int) -> int:
-    """How many rows there is room for: what is left by ruler, legend and the lines below."""
-    return max(1, height - 1 - _legend_lines(height) - below)
+def rows_of(height: int, below: int, rows: int) -> int:
+    """How many of so many rows there is room for: what is left by ruler, legend and the lines below."""
+    return max(1, height - 1 - _legend_lines(height, below, rows) - below)
 
 
-def _legend_lines(height: int) -> int:
-    return 2 if height >= _TALL else 1
+def _legend_lines(height: int, below: int, rows: int) -> int:
+    """What the rows leave is the legend's too."""
+    usual = 2 if height >= _TALL else 1
+    return max(usual, min(_MOST_LEGEND, height - 1 - below - rows))
 
 
 def draw_timeline(picture: TimelinePicture, width: int, height: int, look: Look) -> list[Strip]:
     """The picture in `width` x `height` cells."""
     drawn = _Drawing(picture, width, look)
-    rows = rows_of(height, len(picture.below))
+    below, shown = len(picture.below), len(picture.places)
+    rows = rows_of(height, below, shown)
     lines = [drawn.row(place, i) for i, place in enumerate(picture.places[:rows])]
     body = fill(lines, width, rows, look)
-    below = [line(parts, width, look) for parts in picture.below]
-    return [drawn.ruler(), *body, *drawn.legend(_legend_lines(height)), *below][:height]
+    told = [line(parts, width, look) for parts in picture.below]
+    return [drawn.ruler(), *body, *drawn.legend(_legend_lines(height, below, shown)), *told][:height]
 
 
 @dataclass(slots=True)
@@ -136,20 +139,38 @@ class _Drawing:
         return ruler_line(window, self.picture.timeline.start_ns, self.left, self._columns, self.look, marked)
 
     def legend(self, lines: int) -> list[Strip]:
-        """The colours that are on the screen and what they stand for, what is there most often first."""
+        """The colours that are on the screen and what they stand for: of each group what is there most often first.
+
+        Where there is no room for all, no group is left out for another's further ones.
+        """
         glyphs = self.look.glyphs
         several = [[(f" {glyphs.merged[2]}{glyphs.merged[-1]}", "text"), (" several", "text")]]
-        entries = [*(several if self.has_merged else []), *(one for group in _GROUPS for one in self._entries(group))]
+        groups = [several if self.has_merged else [], *(list(self._entries(group)) for group in _GROUPS)]
+        shown: list[list[list[Part]]] = [[] for _ in groups]
+        full: set[int] = set()
+        for round_ in zip_longest(*groups):
+            for i, entry in enumerate(round_):
+                if entry is None or i in full:
+                    continue
+                shown[i].append(entry)
+                if len(self._legend_rows(shown)) > lines:
+                    shown[i].pop()
+                    full.add(i)
+        rows = [line(row, self.width, self.look) for row in self._legend_rows(shown)]
+        return fill(rows, self.width, lines, self.look)
+
+    def _legend_rows(self, groups: Iterable[Iterable[list[Part]]]) -> list[list[Part]]:
+        """The entries one after the other, each in one line."""
         rows: list[list[Part]] = [[]]
         room = self.width
-        for entry in entries:
+        for entry in chain.from_iterable(groups):
             size = sum(width_of(text) for text, _ in entry)
             if size > room:
                 rows.append([])
                 room = self.width
             rows[-1] += entry
             room -= size
-        return fill([line(row, self.width, self.look) for row in rows], self.width, lines, self.look)
+        return rows
 
     def _entries(self, group: str) -> Iterator[list[Part]]:
         """One for each colour; the first says too what all are of."""
@@ -185,7 +206,8 @@ class _Drawing:
         head = f"{' ' * place.level}{fold if place.depth <= 0 else ' '}{title}"
         told = self._told(place, own)
         room = self.left - 1 - (width_of(told) + 1 if told else 0)
-        text = f"{pad(cut(spelled(head, self.look), room, self.look), room, self.look)}{' ' if told else ''}{told} "
+        shown = pad(cut_middle(spelled(head, self.look), room, self.look), room, self.look)
+        text = f"{shown}{' ' if told else ''}{told} "
         role = "cursor" if is_here else "title" if place.level == 0 else "text"
         return text, self.look.style(role)
 

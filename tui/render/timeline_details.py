@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.timeline.rows import kind_title
 from llmtop.analysis.timeline.span_facts import Between, SpanFacts
-from llmtop.tui.render.lines import Part, wrap
+from llmtop.tui.render.lines import Part, wrap, wrap_parts
 from llmtop.units import binary_bytes, count, duration, percent
 
 if TYPE_CHECKING:
@@ -62,6 +62,18 @@ def span_lines(
         yield (" " * len(head), "dim"), (more, "value")
 
 
+def in_room(lines: Sequence[Sequence[Part]], width: int, room: int) -> Iterator[Sequence[Part]]:
+    """These lines, the first of them that are too wide wrapped as far as `room` lines are enough for all."""
+    spare = room - len(lines)
+    for parts in lines:
+        rows = wrap_parts(parts, width)
+        if len(rows) - 1 <= spare:
+            spare -= len(rows) - 1
+            yield from rows
+        else:
+            yield parts
+
+
 def _times(timeline: TraceTimeline, facts: SpanFacts) -> Sequence[Part]:
     start = duration(facts.start_ns - timeline.start_ns)
     parts = [("took ", "dim"), (duration(facts.duration_ns), "value"), (" at ", "dim"), (start, "text")]
@@ -96,11 +108,12 @@ def _pair(timeline: TraceTimeline, facts: SpanFacts) -> Sequence[Part] | None:
     return ("g: launched ", "dim"), (number, "value"), (delay, "value"), (f"{kind_title(kind)} {name}", "text")
 
 
-def gap_line(gap: Gap) -> Sequence[Part]:
-    """Why a GPU had nothing to do."""
+def gap_line(gap: Gap, *, in_full: bool) -> Sequence[Part]:
+    """Why a GPU had nothing to do: the largest reasons, or all."""
     parts: list[Part] = [("nothing to do for ", "dim"), (duration(gap.end_ns - gap.start_ns), "value"), (": ", "dim")]
-    told = ", ".join(f"{said} {duration(ns)}" for said, ns in gap.said[:_TOLD])
-    more = len(gap.said) - _TOLD
+    shown = len(gap.said) if in_full else _TOLD
+    told = ", ".join(f"{said} {duration(ns)}" for said, ns in gap.said[:shown])
+    more = len(gap.said) - shown
     return [*parts, (told + (f" and {more} more" if more > 0 else ""), "text")]
 
 
