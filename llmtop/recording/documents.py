@@ -6,7 +6,7 @@ What a newer version has added is passed over, and what only an older one had ke
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -50,13 +50,18 @@ def document_of(value: Any) -> Any:
     return [document_of(one) for one in value]
 
 
-def value_of(kind: type[_T], document: Any) -> _T:
+def value_of(kind: type[_T], document: Any, skip: Callable[[str], None] | None = None) -> _T:
     """What a document says.
+
+    Args:
+        kind: The class, or whatever an annotation may be.
+        document: As `document_of` gives it.
+        skip: Takes the name of each field of its own that cannot be read and keeps its default; without it, none may.
 
     Raises:
         MisfitError: It says no value of this type.
     """
-    return cast("_T", _value(kind, document))
+    return cast("_T", _value(kind, document) if skip is None else _made(kind, document, skip))
 
 
 def _value(kind: Any, document: Any) -> Any:
@@ -101,13 +106,20 @@ def _any_of(kinds: Sequence[Any], document: Any) -> Any:
     raise MisfitError
 
 
-def _made(kind: type, document: Any) -> Any:
+def _made(kind: type, document: Any, skip: Callable[[str], None] | None = None) -> Any:
     known, told = _fields(kind), _expect(dict, document)
     if not known.keys() & told.keys() and (told or any(_default(field) is MISSING for field in known.values())):
         raise MisfitError
-    hints = _hints(kind)
+    hints, values = _hints(kind), {}
+    for name in known.keys() & told.keys():
+        try:
+            values[name] = _value(hints[name], told[name])
+        except MisfitError:
+            if skip is None or _default(known[name]) is MISSING:
+                raise
+            skip(name)
     try:
-        return kind(**{name: _value(hints[name], one) for name, one in told.items() if name in known})
+        return kind(**values)
     except TypeError as error:
         raise MisfitError from error
 
@@ -120,7 +132,7 @@ def _checked(kind: type[Enum], document: Any) -> Enum:
 
 
 def _expect(kind: Any, document: Any) -> Any:
-    if not isinstance(document, kind) or (kind is int and isinstance(document, bool)):
+    if not isinstance(document, kind):
         raise MisfitError
     return document
 

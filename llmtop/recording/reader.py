@@ -200,7 +200,8 @@ class RecordingReader:
         self.about = document
 
     def _take_target(self, row: StoredRow, document: dict[str, Any]) -> None:
-        self._targets.append((row.id, value_of(Target, document)))
+        target = value_of(Target, document, lambda name: self._note_unknown(f"the server's {name}"))
+        self._targets.append((row.id, target))
 
     def _take_mark(self, row: StoredRow, document: dict[str, Any]) -> None:
         self._marks.append((row.id, value_of(Mark, document)))

@@ -339,6 +339,24 @@ def test_a_track_of_a_kind_that_is_not_known_costs_only_itself(tmp_path: Path) -
     assert recording.issues[0].message == "a newer llmtop has written what this one does not know: track"
 
 
+def test_a_server_is_read_back_whatever_its_config_says(tmp_path: Path) -> None:
+    """As the config.json of each model on Hugging Face has it: true and false beside numbers and texts."""
+    trace, config = live_trace(ticks=5), {"use_cache": True, "tie_word_embeddings": False, "layers": 28, "eps": 1e-5}
+    target = replace(TARGET, config=config)
+    recording = write(tmp_path / "file", [trace], target)
+    assert recording.target(trace.end_ns) == target
+    assert not recording.issues
+
+
+def test_what_is_not_known_of_a_server_costs_only_itself(tmp_path: Path) -> None:
+    trace = live_trace(ticks=5)
+    newer = replace(TARGET, config={"layers": [28, 29]})  # type: ignore[dict-item]
+    recording = write(tmp_path / "file", [trace], newer)
+    assert recording.target(trace.end_ns) == replace(TARGET, config={})
+    said = "a newer llmtop has written what this one does not know: the server's config"
+    assert [issue.message for issue in recording.issues] == [said]
+
+
 def test_a_recording_without_a_moment_is_refused(tmp_path: Path) -> None:
     RecordingWriter(tmp_path / "file", ABOUT).close()
     with pytest.raises(FileError, match="is a recording without a moment"):
