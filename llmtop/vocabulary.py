@@ -276,6 +276,37 @@ THREAD_LAUNCHES = Metric("thread.launches", "launches", counter=True, title="CUD
 """Kernels and graphs that the thread has launched."""
 THREAD_CUDA_SYNC = Metric("thread.cuda_sync", "ns", counter=True, title="in CUDA synchronisation")
 """Wall time within synchronising calls of CUDA and NCCL, asleep (ThreadCause.CUDA_SYNC) or spinning on the CPU."""
+THREAD_ROUND = Metric("thread.round", "ns", title="launches and the wait for them")
+"""A sample each time that work which the thread had launched was waited for, at the end of that wait: how long since
+the end of the one before. `labelled(THREAD_ROUND, part)` is how long of it was a `RoundPart`; as of the three numbers
+below it has a sample where that is not 0, a first one where it began to be looked at, and one without a value where it
+ceased."""
+ROUND_LAUNCHES = Metric("thread.round_launches", "launches", title="launches of a round")
+ROUND_GRAPHS = Metric("thread.round_graphs", "launches", title="launches of CUDA graphs of a round")
+ROUND_FAULTS = Metric("thread.round_faults", "faults", title="page faults of a round")
+
+
+class RoundPart(StrEnum):
+    """What the time of a round is spent in: the labels of THREAD_ROUND. All else is on the CPU."""
+
+    WAIT = "wait"
+    """For the GPU, by whichever thread waits."""
+    QUEUE = "queue"
+    """For a CPU, as all that follow of the thread that launches."""
+    LOCK = "lock"
+    """Asleep in futex."""
+    INPUT = "input"
+    """Asleep in poll, epoll, select or a read of a socket: for somebody to send something."""
+    ASLEEP = "asleep"
+    """Asleep in any other call, but not in one that waits for the GPU."""
+    ALLOCATION = "allocation"
+    """In calls that get or give back memory of the GPU."""
+    COPY = "copy"
+    """In calls that copy, but do not wait for the GPU."""
+    COLLECTION = "collection"
+    """In Python's garbage collector."""
+
+
 THREAD_GIL_FUTEX = Metric("thread.gil_futex", "samples", counter=True, title="found waiting for the GIL")
 """Of its samples in futex those at the condition variable of the interpreter's lock."""
 THREAD_GIL_SAMPLES = Metric("thread.gil_samples", "samples", counter=True, title="GIL samples")

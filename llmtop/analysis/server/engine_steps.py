@@ -1,0 +1,231 @@
+"""The steps of a server's engine, found in how its threads launch work and wait for the GPU, without the server's help.
+
+Probes tell of rounds: a thread launches work, and somebody waits for the GPU (`vocabulary.THREAD_ROUND`). A step is one
+round or several: beside the one in which the model runs there are small ones, for a token that is read back or a flag
+that is looked at. Where launches are counted, a step ends with each round that launches a CUDA graph, or at least a
+quarter of what rounds typically launch; where they are not, with every n-th round, for the n whose sums are most alike.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import accumulate
+from statistics import median
+from typing import TYPE_CHECKING
+
+from llmtop import ids, whats
+from llmtop import vocabulary as v
+from llmtop.analysis.series.readings import told_why_unseen
+from llmtop.model import NS_PER_S, Unknown
+from llmtop.text import clean
+from llmtop.vocabulary import RoundPart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from llmtop.model import Metric, Trace, TrackId
+
+WINDOW_NS = 60 * NS_PER_S
+FEWEST = 20
+"""Steps from which something is said of how long they usually take."""
+MOST = 4000
+"""Rounds of a thread that are looked at, the newest: 20 s of 200 steps a second."""
+_OF_TYPICAL = 0.25
+"""Of the launches of the round in which the middle one of all launches stands: rounds of fewer are within a step."""
+_OF_A_GRAPH = 100
+"""Kernels that a launch of a graph stands for, at least as to which rounds are small beside it."""
+_MOST_TOGETHER = 8
+_AS_REGULAR, _REGULAR = 1.5, 0.02
+"""Of several rounds together that are about as regular, or regular enough, the fewest are a step."""
+_PARTS = tuple(RoundPart)
+_NO_ROUNDS = Unknown(
+    "no thread was seen to launch work and to wait for the GPU",
+    "send the server a request; the probes must count waits for the GPU: llmtop doctor",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStep:
+    """A step, or a round of one: times in ns on the trace's clock.
+
+    Attributes:
+        parts: How long of it was what; a part that nobody looked at is not in it.
+        launches: Of kernels and graphs; None where they are not counted, as of the next two.
+        graphs: Of CUDA graphs alone.
+        faults: Page faults of the thread that launches.
+    """
+
+    start_ns: int
+    end_ns: int
+    parts: Mapping[RoundPart, float]
+    launches: float | None = None
+    graphs: float | None = None
+    faults: float | None = None
+
+    @property
+    def time_ns(self) -> float:
+        """How long it took, without the time in which there was nothing to do."""
+        return max(0.0, self.end_ns - self.start_ns - self.parts.get(RoundPart.INPUT, 0.0))
+
+    @property
+    def gpu_ns(self) -> float:
+        """How long the GPU was waited for."""
+        return min(self.time_ns, self.parts.get(RoundPart.WAIT, 0.0))
+
+    @property
+    def cpu_ns(self) -> float:
+        """All the rest: the CPU's part, in which the GPU may be at work too."""
+        return self.time_ns - self.gpu_ns
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoop:
+    """A thread that makes steps.
+
+    Attributes:
+        found: How its steps were told, half a sentence.
+        source: Who saw them.
+    """
+
+    track: TrackId
+    name: str
+    steps: tuple[EngineStep, ...]
+    found: str
+    source: str
+
+
+def engine_loops(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[EngineLoop, ...] | Unknown:
+    """The threads that make steps, the one with most of the launched work first."""
+    tracks = [track for track, name in trace.series if name == v.THREAD_ROUND.name]
+    if not tracks:
+        return told_why_unseen(trace, whats.LIBRARY_CALLS) or _NO_ROUNDS
+    loops = [one for track in tracks if len((one := _loop(trace, track, window_ns)).steps) >= FEWEST]
+    if not loops:
+        return Unknown(f"fewer than {FEWEST} steps in {window_ns // NS_PER_S} s", "send the server requests, or wait")
+    return tuple(sorted(loops, key=_weight, reverse=True))
+
+
+def _weight(loop: EngineLoop) -> float:
+    return math.fsum(step.time_ns for step in loop.steps)
+
+
+def _loop(trace: Trace, track: TrackId, window_ns: int) -> EngineLoop:
+    rounds = tuple(_rounds(trace, track, window_ns))
+    steps, found = _steps(rounds)
+    return EngineLoop(track, _name(trace, track), steps, found, clean(trace.series[track, v.THREAD_ROUND.name].source))
+
+
+def _name(trace: Trace, track: TrackId) -> str:
+    thread = trace.tracks.get(track) or trace.tracks.get(ids.process_of(track))
+    return ids.thread_label(track) if thread is None else thread.name
+
+
+# -- rounds -----------------------------------------------------------------------------------------------------------
+
+
+def _rounds(trace: Trace, track: TrackId, window_ns: int) -> Iterator[EngineStep]:
+    known = trace.series[track, v.THREAD_ROUND.name].newest(MOST)
+    lengths = [(t, ns) for t, ns in known.between(trace.end_ns - window_ns, trace.end_ns).known]
+    times = [t for t, _ in lengths]
+    parts = {part: _sparse(trace, track, v.labelled(v.THREAD_ROUND, part), times) for part in _PARTS}
+    numbers = (_sparse(trace, track, one, times) for one in (v.ROUND_LAUNCHES, v.ROUND_GRAPHS, v.ROUND_FAULTS))
+    for i, ((t, ns), launches, graphs, faults) in enumerate(zip(lengths, *numbers, strict=True)):
+        of = {part: value for part, column in parts.items() if (value := column[i]) is not None}
+        yield EngineStep(t - int(ns), t, of, launches, graphs, faults)
+
+
+def _sparse(trace: Trace, track: TrackId, metric: Metric, times: Sequence[int]) -> Sequence[float | None]:
+    """A number of each round: 0 where there is no sample; None where nobody looked."""
+    series = trace.get(track, metric)
+    if series is None or not times:
+        return [None] * len(times)
+    at, values = series.stretch(times[0] - 1, times[-1])
+    found: list[float | None] = []
+    i, is_known = 0, False
+    for t in times:
+        value = 0.0
+        while i < len(at) and at[i] <= t:
+            is_known = not math.isnan(values[i])
+            value = values[i] if at[i] == t else 0.0
+            i += 1
+        found.append(value if is_known else None)
+    return found
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+
+def _steps(rounds: Sequence[EngineStep]) -> tuple[tuple[EngineStep, ...], str]:
+    """The steps that rounds make up, and how they were told."""
+    typical = _typical_launches(rounds)
+    if typical is None:
+        several = _together([one.time_ns for one in rounds])
+        ends = [(i + 1) % several == 0 for i in range(len(rounds))]
+        how = "by the rhythm of waits for the GPU alone, as launches are not counted all the time"
+    else:
+        ends = [bool(one.graphs) or (one.launches or 0.0) >= _OF_TYPICAL * typical for one in rounds]
+        with_graph = sum(bool(one.graphs) for one in rounds) > sum(ends) / 2
+        how = f"by launches{' of CUDA graphs' if with_graph else ''} and the wait for them"
+    return tuple(_joined(rounds, ends)), how
+
+
+def _typical_launches(rounds: Sequence[EngineStep]) -> float | None:
+    """Of the round in which the middle one of all launches stands; None where most rounds tell of none."""
+    known = sorted(one.launches + _OF_A_GRAPH * (one.graphs or 0.0) for one in rounds if one.launches is not None)
+    if not known or len(known) < len(rounds) / 2:
+        return None
+    half = math.fsum(known) / 2
+    return next(one for one, so_far in zip(known, accumulate(known), strict=True) if so_far >= half)
+
+
+def _together(lengths: Sequence[float]) -> int:
+    """How many rounds make a step: so many that these take alike long, more so than chance makes sums of several.
+
+    >>> _together([1, 9, 1, 9, 1, 9, 1, 9, 1, 9]), _together([5, 5, 5, 5, 6, 5, 5, 5])
+    (2, 1)
+    """
+    most = min(_MOST_TOGETHER, len(lengths) // 4)
+    unevenness = {n: math.sqrt(n) * _unevenness(lengths, n) for n in range(1, most + 1)}
+    best = min(unevenness.values(), default=0.0)
+    return next((n for n, one in unevenness.items() if one <= _AS_REGULAR * best + _REGULAR), 1)
+
+
+def _unevenness(lengths: Sequence[float], together: int) -> float:
+    """How far sums of so many are from their middle on the mean, as a share of it."""
+    sums = [math.fsum(lengths[i : i + together]) for i in range(0, len(lengths) - together + 1, together)]
+    middle = median(sums)
+    return math.fsum(abs(one - middle) for one in sums) / len(sums) / middle if middle else 0.0
+
+
+def _joined(rounds: Sequence[EngineStep], ends: Sequence[bool]) -> Iterator[EngineStep]:
+    """Rounds from the end of a step to that of the next; where some are missing in between, that step is too."""
+    pending: list[EngineStep] = []
+    is_whole, last_ns = False, 0
+    for one, is_end in zip(rounds, ends, strict=True):
+        if one.start_ns != last_ns:
+            pending, is_whole = [], False
+        pending.append(one)
+        last_ns = one.end_ns
+        if is_end:
+            if is_whole:
+                yield _one_of(pending)
+            pending, is_whole = [], True
+
+
+def _one_of(rounds: Sequence[EngineStep]) -> EngineStep:
+    """Rounds that follow each other, as one; what is not known of one of them is not known."""
+    if len(rounds) == 1:
+        return rounds[0]
+    parts = set.intersection(*(set(one.parts) for one in rounds))
+    return EngineStep(
+        rounds[0].start_ns,
+        rounds[-1].end_ns,
+        {part: math.fsum(one.parts[part] for one in rounds) for part in _PARTS if part in parts},
+        *(_summed([getattr(one, name) for one in rounds]) for name in ("launches", "graphs", "faults")),
+    )
+
+
+def _summed(values: Sequence[float | None]) -> float | None:
+    known = [one for one in values if one is not None]
+    return math.fsum(known) if len(known) == len(values) else None

@@ -1,0 +1,106 @@
+from dataclasses import replace
+from itertools import cycle, islice
+
+import pytest
+
+from llmtop import vocabulary as v
+from llmtop import whats
+from llmtop.analysis.server.engine_steps import EngineLoop, engine_loops
+from llmtop.model import LIVE, Missing, Source, Sources, Trace, Unknown
+from llmtop.vocabulary import RoundPart
+from tests.analysis.engine_rounds import ENGINE, MS, Round, even, rounds_of, series_of, trace_of
+
+
+def loop_of(rounds: list[Round]) -> EngineLoop:
+    loops = engine_loops(trace_of(rounds_of(rounds)))
+    assert not isinstance(loops, Unknown)
+    return loops[0]
+
+
+def test_a_round_is_a_step_with_its_parts() -> None:
+    loop = loop_of([Round()] * 31)
+    assert (len(loop.steps), loop.name, loop.source) == (30, "EngineCore", "eBPF")
+    first = loop.steps[0]
+    assert (first.start_ns, first.end_ns, first.time_ns) == (10 * MS, 20 * MS, 10 * MS)
+    assert (first.gpu_ns, first.cpu_ns) == (7 * MS, 3 * MS)
+    assert (first.launches, first.graphs, first.parts[RoundPart.LOCK]) == (30, 0, 0)
+    assert loop.found == "by launches and the wait for them"
+
+
+def test_small_rounds_are_within_a_step() -> None:
+    """A loop of transformers: the model, then the flag that all sequences have ended."""
+    model, flag = Round(launches=600), Round(1 * MS, {RoundPart.WAIT: 0.1 * MS}, launches=2)
+    loop = loop_of(list(islice(cycle((model, flag)), 80)))
+    assert {step.time_ns for step in loop.steps} == {11 * MS}
+    assert {step.launches for step in loop.steps} == {602}
+
+
+def test_each_graph_is_a_step_beside_prompts_of_many_kernels() -> None:
+    decode, prompt, flag = (
+        Round(launches=3, graphs=1),
+        Round(60 * MS, {RoundPart.WAIT: 50 * MS}, launches=900),
+        Round(0.2 * MS, {RoundPart.WAIT: 0.1 * MS}, launches=2),
+    )
+    loop = loop_of(list(islice(cycle((decode, flag, decode, flag, decode, flag, prompt, flag)), 200)))
+    assert len(loop.steps) == 99
+    assert sorted({step.time_ns for step in loop.steps}) == [10.2 * MS, 60.2 * MS]
+    assert loop.found == "by launches of CUDA graphs and the wait for them"
+
+
+def test_without_launches_the_rhythm_tells() -> None:
+    long, short = Round(launches=None, graphs=None), Round(2 * MS, {RoundPart.WAIT: 1 * MS}, launches=None, graphs=None)
+    loop = loop_of(list(islice(cycle((long, short, short)), 120)))
+    assert {step.time_ns for step in loop.steps} == {14 * MS}
+    assert loop.steps[0].launches is None
+    assert "not counted" in loop.found
+
+
+def test_waiting_for_input_is_no_time_of_a_step() -> None:
+    loop = loop_of([Round()] * 29 + [Round().longer(500 * MS, RoundPart.INPUT)])
+    assert loop.steps[-1].time_ns == 10 * MS
+
+
+def test_nothing_is_joined_across_lost_rounds() -> None:
+    model, flag = Round(launches=600), Round(1 * MS, {RoundPart.WAIT: 0}, launches=2)
+    rounds = list(islice(cycle((flag, model)), 80))
+    made = rounds_of(rounds)
+    known = made[ENGINE, v.THREAD_ROUND.name]
+    made |= series_of(ENGINE, v.THREAD_ROUND, [one for i, one in enumerate(known) if i not in (20, 41)])
+    (loop,) = engine_loops(trace_of(made))  # type: ignore[misc]
+    assert len(loop.steps) == 36
+    assert {step.time_ns for step in loop.steps} == {11 * MS}
+
+
+def test_what_nobody_looked_at_is_not_nought() -> None:
+    made = rounds_of([Round()] * 40)
+    lock = v.labelled(v.THREAD_ROUND, RoundPart.LOCK)
+    made |= series_of(ENGINE, lock, [(10 * MS, 0.0), (200 * MS, None), (300 * MS, 5.0)])
+    (loop,) = engine_loops(trace_of(made))  # type: ignore[misc]
+    locked = [step.parts.get(RoundPart.LOCK) for step in loop.steps]
+    assert locked == [0.0] * 18 + [None] * 10 + [5.0] + [0.0] * 10
+
+
+def test_too_few_steps_are_none() -> None:
+    found = engine_loops(trace_of(rounds_of([Round()] * 20)))
+    assert str(found) == "fewer than 20 steps in 60 s (send the server requests, or wait)"
+
+
+def test_why_there_are_none() -> None:
+    why = Unknown("not root", "sudo llmtop ...")
+    sources = Sources((Source("ebpf", whats=(whats.LIBRARY_CALLS,)),))
+    assert engine_loops(Trace(LIVE, missing=(Missing(whats.source("ebpf"), why),), sources=sources)) == why
+    assert "no thread was seen to launch work" in str(engine_loops(Trace(LIVE)))
+
+
+@pytest.mark.parametrize("count", [21, 401])
+def test_even_steps_stay_apart(count: int) -> None:
+    assert len(loop_of(even(count)).steps) == count - 1
+
+
+def test_the_busier_thread_is_first() -> None:
+    other = type(ENGINE)("thread:9/9")
+    made = rounds_of([Round()] * 30) | rounds_of([replace(Round(), ns=2 * MS)] * 60, other)
+    loops = engine_loops(trace_of(made))
+    assert not isinstance(loops, Unknown)
+    assert [loop.track for loop in loops] == [ENGINE, other]
+    assert loops[1].name == "9/9"
