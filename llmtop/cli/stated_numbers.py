@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import llmtop
+from llmtop.model import Metric, Unknown
 
 _HEAD = """\
 # The numbers llmtop goes by
@@ -47,16 +50,17 @@ def _place(part: str, path: Path) -> str:
 
 
 def _stated(part: str, path: Path) -> Iterator[str]:
-    """Of a file the rows: of constants that are numbers, or made of some, and have a docstring."""
+    """Of a file the rows: of constants that are numbers, or have some among what they are made of, and a docstring."""
     documented = tuple(_documented(ast.parse(path.read_text()).body))
     if not documented:
         return
     module = importlib.import_module(f"llmtop.{_place(part, path).replace('/', '.')}")
     for names, why in documented:
         values = [getattr(module, name) for name in names]
-        if all(map(_is_of_numbers, values)):
+        leaves = [leaf for value in values for leaf in _leaves(value)]
+        if all(map(_is_told, leaves)) and any(map(_is_number, leaves)):
             shown = ", ".join(f"`{name.lstrip('_')}`" for name in names)
-            told = ", ".join(map(_told, names, values))
+            told = ", ".join(_told(name, value).replace("|", "\\|") for name, value in zip(names, values, strict=True))
             yield f"| {shown} | {told} | {why} |"
 
 
@@ -70,22 +74,51 @@ def _documented(body: Sequence[ast.stmt]) -> Iterator[tuple[list[str], str]]:
                 yield names, " ".join(why.replace("|", "\\|").split())
 
 
-def _is_of_numbers(value: object) -> bool:
-    if isinstance(value, Mapping):
-        return all(isinstance(key, str) for key in value) and _is_of_numbers(tuple(value.values()))
-    if isinstance(value, tuple):
-        return value != () and all(map(_is_of_numbers, value))
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _parts(value: object) -> Iterable[tuple[str, object]] | None:
+    """What something is made of, with the names of these parts; None of what is one thing."""
+    match value:
+        case Mapping():
+            return [(_told("", key), one) for key, one in value.items()]
+        case tuple():
+            return [("", one) for one in value]
+        case frozenset():
+            return [("", one) for one in sorted(value, key=lambda one: (len(str(one)), str(one)))]
+        case _ if is_dataclass(value) and not isinstance(value, Metric | Unknown):
+            return [(one.name, getattr(value, one.name)) for one in fields(value)]
+    return None
+
+
+def _leaves(value: object) -> Iterator[object]:
+    parts = _parts(value)
+    for _, part in parts or ():
+        yield from _leaves(part)
+    if parts is None:
+        yield value
+
+
+def _is_number(leaf: object) -> bool:
+    return isinstance(leaf, int | float) and not isinstance(leaf, bool)
+
+
+def _is_told(leaf: object) -> bool:
+    """Whether it can be read: functions and patterns cannot."""
+    return leaf is None or isinstance(leaf, int | float | str | Enum | Metric)
 
 
 def _told(name: str, value: object) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_told(name, one)}" for key, one in value.items())
-    if isinstance(value, tuple):
-        return f"({', '.join(_told(name, one) for one in value)})"
-    if not isinstance(value, int | float):
-        raise TypeError(f"{name} is not made of numbers alone")
-    unit = name.rpartition("_")[2]
+    """A value, as a constant or a field of this name has it: the last word of that may be its unit."""
+    parts = _parts(value)
+    if parts is not None:
+        is_named = is_dataclass(value)
+        told = ", ".join(f"{part} {_told(part if is_named else name, one)}".lstrip() for part, one in parts)
+        return told if isinstance(value, Mapping) else f"({told})"
+    if isinstance(value, Metric | Enum):
+        return value.name if isinstance(value, Metric) else str(value.value)
+    return _number(name, value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def _number(name: str, value: float) -> str:
+    unit = name.rpartition("_")[2].upper()
     if unit in _IN_NS and value > 0:
         return _time(value * _IN_NS[unit])
     return (f"{value:,}" if isinstance(value, int) and value >= _LONG else f"{value:.12g}") + _UNITS.get(unit, "")
