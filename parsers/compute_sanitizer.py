@@ -84,14 +84,14 @@ class ComputeSanitizerParser:
             FileError: The tool neither reported nor summed up anything.
         """
         reader = _ReportReader(TextLines(path))
-        errors = tuple(islice(reader.errors(), MOST_ERRORS))
+        errors = tuple(islice(reader.errors(), MOST_ERRORS + 1))
         if not errors and not reader.summaries:
             said = f": {reader.said[0]}" if reader.said else ""
             raise FileError(f"{path} holds no report and no summary{said}; let the program end, and run it again")
         why = Unknown(_NOT_TIMED, kind=UnknownKind.FAILED if errors else UnknownKind.OTHER)
         return Trace(
             Origin(self.name, str(path), facts=reader.summaries),
-            sanitizer=errors,
+            sanitizer=errors[:MOST_ERRORS],
             issues=tuple(_issues(reader, errors)),
             missing=(Missing(whats.KERNELS, why),),
         )
@@ -176,10 +176,12 @@ def _index(of: re.Pattern[str], lines: Sequence[str]) -> tuple[int, int, int] | 
 
 
 def _issues(reader: _ReportReader, errors: Sequence[SanitizerError]) -> Iterator[Issue]:
-    if len(errors) >= MOST_ERRORS:
+    """What is left out; where that is the end of the text, nobody knows whether a summary stands there."""
+    is_all_read = len(errors) <= MOST_ERRORS
+    if not is_all_read:
         yield Issue(Severity.INFO, "faults", f"more than {MOST_ERRORS} reports: the first ones are told")
     for text in dict.fromkeys(reader.said):
         yield Issue(Severity.INFO, "sanitizer.said", f"compute-sanitizer says: {text}", reader.said.count(text))
-    if not reader.summaries:
+    if is_all_read and not reader.summaries:
         message = "there is no summary: the program did not end under the tool, or the text was cut short"
         yield Issue(Severity.WARNING, "sanitizer.no-summary", message)

@@ -166,7 +166,7 @@ class _Dump:
         texts = b"" if strings is None else self._elf.content(strings)
         for section in self._by_kind[_DEVICES]:
             for row in self._rows(section, _DEVICE):
-                name = clean(texts[row[0] :].split(b"\0", 1)[0].decode(errors="replace")) or "GPU"
+                name = clean(texts[row[0] :].partition(b"\0")[0].decode(errors="replace")) or "GPU"
                 yield Track(ids.gpu(row[3]), TrackKind.GPU, name, facts={GpuFact.NAME: name})
 
     # Warps

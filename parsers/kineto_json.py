@@ -219,11 +219,11 @@ class EventReader:
     def _unread(self, piece: bytes) -> Generator[Event, None, bytes]:
         """Whole events behind the last one that the expression took; returns the bytes of one without an end yet."""
         cut = piece.rfind(b"}") + 1  # so that no character is cut in the middle
-        if not piece[:cut].strip(_BETWEEN):
-            return piece
-        text = piece[:cut].decode("utf-8", "replace")
-        i = yield from self._decoded(text, is_last=True)
-        rest = text[i:].encode("utf-8", "replace") + piece[cut:]
+        rest = piece
+        if piece[:cut].strip(_BETWEEN):
+            text = piece[:cut].decode("utf-8", "replace")
+            i = yield from self._decoded(text, is_last=True)
+            rest = text[i:].encode("utf-8", "replace") + piece[cut:]
         if len(rest) <= LONGEST_EVENT:
             return rest
         self.broken += 1

@@ -394,7 +394,6 @@ class EventSorter:
                 else:
                     self.odd += 1
             self.odd += len(begun)
-        self._open.clear()
 
 
 def _samples() -> tuple[array[Any], ...]:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _INTERIOR, _LEAF = 5, 13
 """Kinds of pages of a table (1.6)."""
-_DEEPEST = 20
 _MOST_COLUMNS = 126
 """With more, the header of a record may say its length in two bytes."""
 _BATCH_BYTES = 4 << 20
@@ -68,21 +67,19 @@ class _File:
     def leaves(self, root: int) -> Integers:
         """The numbers of a table's leaf pages, in the order of its row ids."""
         level = np.array([root])
-        for _ in range(_DEEPEST):
+        while len(level) <= self.count:  # below each interior page are two or more
             kind = self.read(level[:1])[0]
             if kind == _LEAF:
                 return level
             pages = self.read(level)[:-_SPARE].reshape(-1, self.page)
             level = np.concatenate([self._children(page) for page in pages])
-            if len(level) > self.count:
-                break
         raise UnfitError("no tree of pages")
 
     def _children(self, page: Bytes) -> Integers:
         """The pages below an interior one: one left of each cell, and one right of all."""
         cells = int.from_bytes(page[3:5].tobytes())
         places = page[12 : 12 + 2 * cells].view(">u2").astype(np.int64)
-        if page[0] != _INTERIOR or not 0 < cells == len(places) or places.max() > self.usable - 4:
+        if page[0] != _INTERIOR or not 0 < cells == len(places) or places.max() > self.usable - 5:
             raise UnfitError("no interior page of a table")
         left = page[places[:, np.newaxis] + np.arange(4)].view(">u4").ravel()
         return np.append(left, page[8:12].view(">u4")).astype(np.int64)

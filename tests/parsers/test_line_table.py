@@ -101,6 +101,20 @@ def test_version_5_may_name_files_in_other_sections_and_tell_no_sizes() -> None:
     assert rows(unit(header + SET_ADDRESS + b"\x01" + END), 0, strings)[0] == LineRow(0, SourceName("/own/c.cu", 0), 1)
 
 
+@pytest.mark.parametrize(
+    ("form", "size"), [(0x05, 2), (0x06, 4), (0x07, 8), (0x0B, 1), (0x0E, 4), (0x17, 4), (0x1E, 16), (0x1F, 4)]
+)
+def test_what_nobody_asks_for_is_passed_over_in_all_forms_of_fixed_length(form: int, size: int) -> None:
+    """By the tables of DWARF 5 (7.5.6): data, MD5 sums, offsets."""
+    files = b"\x03\x01\x08\x7e" + bytes([form]) + b"\x04\x0f" + b"\x02"  # a path, one of the writer's own, a size
+    for name in (b"zero.cu", b"c.cu"):
+        files += name + b"\0" + bytes(size) + b"\xc8\x01"
+    rest = b"\x01\x01\x01\xfb\x0e\x0a" + LENGTHS + b"\x00\x00" + files
+    header = b"\x05\x00\x08\x00" + len(rest).to_bytes(4, "little") + rest
+    (first, *_) = rows(unit(header + SET_ADDRESS + b"\x01" + END), 0, b"any text\0")
+    assert first == LineRow(0, SourceName("c.cu", 200), 1)
+
+
 def test_a_form_that_is_not_known_is_told() -> None:
     rest = b"\x01\x01\x01\xfb\x0e\x0a" + LENGTHS + b"\x01\x01\x7f\x01"
     header = b"\x05\x00\x08\x00" + len(rest).to_bytes(4, "little") + rest
@@ -152,3 +166,12 @@ def test_of_several_rows_at_one_place_the_outermost_counts() -> None:
 def test_lines_that_no_file_has_are_none() -> None:
     below, beyond = b"\x03\x7e\x01", b"\x03\xff\xff\xff\xff\xff\xff\x00\x01"
     assert [row.line for row in rows(version_2(SET_ADDRESS + below + beyond + END))] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("line", "told"), [(1 << 24, 1 << 24), ((1 << 24) + 1, 0)])
+def test_the_last_line_that_a_file_may_have(line: int, told: int) -> None:
+    on, number = line - 1, b""  # from the first line on, as a signed number of seven bits a byte
+    for last in (False, False, False, True):
+        number += bytes([on & 0x7F | (0 if last else 0x80)])
+        on >>= 7
+    assert rows(version_2(SET_ADDRESS + b"\x03" + number + b"\x01" + END))[0].line == told

@@ -118,6 +118,30 @@ def test_a_page_has_so_many_records_as_it_has_room_for_their_places(tmp_path: Pa
         list(integer_columns(path, root, 1, [0]))
 
 
+@pytest.mark.parametrize(("place", "why"), [(507, "a page that the file does not have"), (508, "no interior page")])
+def test_a_cell_of_an_interior_page_is_of_five_bytes(tmp_path: Path, place: int, why: str) -> None:
+    """Four of the page below it and one or more of a row id: nearer to the end of its page there is none."""
+    path, root = made(tmp_path / "tree.sqlite", [(i, "b", -i, 7) for i in range(300)])
+    content = bytearray(path.read_bytes())
+    at = (root - 1) * 512
+    content[at + 12 : at + 14] = place.to_bytes(2)
+    content[at + 507 : at + 512] = b"\xff" * 5
+    path.write_bytes(content)
+    with pytest.raises(UnfitError, match=why):
+        read(path, root)
+
+
+def test_pages_that_are_below_themselves_are_no_tree(tmp_path: Path) -> None:
+    path, root = made(tmp_path / "circle.sqlite", [(i, "b", -i, 7) for i in range(300)])
+    content = bytearray(path.read_bytes())
+    at = (root - 1) * 512
+    content[at : at + 14] = bytes([5, 0, 0, 0, 1, 0, 0, 0, *root.to_bytes(4), *(500).to_bytes(2)])
+    content[at + 500 : at + 504] = root.to_bytes(4)
+    path.write_bytes(content)
+    with pytest.raises(UnfitError, match="no tree"):
+        read(path, root)
+
+
 @pytest.mark.parametrize(("width", "is_read"), [(126, True), (127, False)])
 def test_headers_are_read_whose_length_is_one_byte(tmp_path: Path, width: int, is_read: bool) -> None:
     path, root = table_of(tmp_path / "wide.sqlite", [*[0] * (width - 1), -5])

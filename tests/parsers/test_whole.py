@@ -6,9 +6,11 @@ diff is read like the code's.
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import sqlite3
+import struct
 from contextlib import closing
 from dataclasses import replace
 from difflib import unified_diff
@@ -20,6 +22,7 @@ import pytest
 
 from llmtop.errors import FileError
 from llmtop.model import KernelCodes, KernelTable, Trace, Unknown
+from llmtop.parsers.elf import ElfSections
 from llmtop.parsers.registry import load
 from tests.nsys_scenes import SCENES
 from tests.nsys_schemas import OLDEST, SCHEMAS, USUAL, Schema
@@ -138,6 +141,37 @@ def test_what_each_line_tells(name: str, tmp_path: Path, snapshot: SnapshotAsser
         for what, instead in (("without", ""), ("half of", f"{line[: len(line) // 2]}\n")):
             said += [f"{what} line {i + 1}: {line.strip()}"]
             said += _changes(whole_text, _read(_written(path, "".join([*lines[:i], instead, *lines[i + 1 :]]))))
+    assert "\n".join(said) == snapshot
+
+
+def _table_rows(dump: bytes) -> Iterator[tuple[str, int, int]]:
+    """Where the rows of tables lie that the first warp that failed is of: what they are, their place and their size."""
+    elf = ElfSections(lambda at, size: dump[at : at + size], len(dump))
+    failed = [one for one in elf.sections if one.kind == 0x8000_000F and any(dump[one.offset + 32 : one.offset + 36])]
+    lanes = failed[0]
+    yield from ((f"lane {row}", lanes.offset + row * lanes.entry, lanes.entry) for row in (0, 21))
+    grids = next(one for one in elf.sections if one.kind == 0x8000_000C)
+    yield "grid", grids.offset, grids.entry
+    of = lanes
+    for name in ("warp", "block", "multiprocessor", "device"):
+        table = elf.sections[of.link]
+        yield name, table.offset + of.info * table.entry, table.entry
+        of = table
+
+
+def test_what_each_number_of_a_core_dump_tells(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    """What is read otherwise where it is nothing, and where it is one more."""
+    (packed,) = (path for path in FILES if path.name.startswith("misaligned-store"))
+    path, dump, said = tmp_path / "core.nvcudmp", gzip.decompress(packed.read_bytes()), list[str]()
+    path.write_bytes(dump)
+    whole_text = _read(path)
+    for name, start, size in _table_rows(dump):
+        for at in range(start, start + size - 3, 4):
+            (number,) = struct.unpack_from("<I", dump, at)
+            for other in sorted({0, (number + 1) & 0xFFFFFFFF} - {number}):
+                path.write_bytes(dump[:at] + struct.pack("<I", other) + dump[at + 4 :])
+                if changed := _changes(whole_text, _read(path)):
+                    said += [f"{name}, byte {at - start}: {other}", *changed]
     assert "\n".join(said) == snapshot
 
 
