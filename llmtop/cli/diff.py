@@ -49,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--range",
         "--nvtx",
         metavar="NAME|START:END",
-        help="only the kernels launched in this NVTX range of each, or only this time of each capture",
+        help="only the kernels launched in this range of each program (NVTX, record_function), or only this time of "
+        "each capture",
     )
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write there, not to standard output")
 

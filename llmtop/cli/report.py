@@ -46,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--range",
         "--nvtx",
         metavar="NAME|START:END",
-        help="only the kernels launched in this NVTX range (--by: its time), or only this time of the capture, as in "
-        "2.5s:3.1s",
+        help="only the kernels launched in this range of the program (NVTX, record_function; --by: its time), or only "
+        "this time of the capture, as in 2.5s:3.1s",
     )
     parser.add_argument(
         "--by",
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_source_dir(parser)
     parser.add_argument(
-        "--each-range", action="store_true", help="NVTX ranges one by one, not those as one that differ by numbers only"
+        "--each-range", action="store_true", help="ranges one by one, not those as one that differ by numbers only"
     )
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write there, not to standard output")
 

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import json
 import re
+from argparse import ArgumentParser
 from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
 import pytest
+from textual.binding import Binding
 
 from llmtop import whats
 from llmtop.analysis.kernels.nvtx_ranges import only_range
 from llmtop.analysis.timeline.capture import capture_length
+from llmtop.cli import diff as diff_command
+from llmtop.cli import report as report_command
 from llmtop.cli.report import report
 from llmtop.cli.report_text import report_text
 from llmtop.cli.text_layout import TextStyle
 from llmtop.model import Origin, Stack, Trace
 from llmtop.parsers.registry import load
+from llmtop.tui.panes.kernels import KernelsPane
+from llmtop.tui.panes.memory import MemoryPane
+from llmtop.tui.panes.spans import SpansPane
+from llmtop.tui.panes.steps import StepsPane
+from llmtop.tui.panes.timeline import TimelinePane
 from tests.cli.by_tables import report_by
 from tests.kernel_traces import TIMELINE, spans
 from tests.nsys_capture import MS, Capture
 from tests.nsys_scenes import SCENES
-from tests.parsers.kineto_files import kineto_traces
+from tests.parsers.kineto_files import SHIPPED, kineto_traces
 
 Made = Callable[[str], Trace]
 
@@ -167,6 +176,23 @@ def test_a_timeline_without_cuda_work_has_its_length_too() -> None:
 def test_what_a_pytorch_program_marks_is_never_called_nvtx(path: Path, by: str) -> None:
     """PyTorch's profiler records annotations; NVTX ranges are Nsight's."""
     assert "NVTX" not in report_by(load(path), "text", by)
+
+
+def test_one_annotation_alone_is_never_called_nvtx() -> None:
+    only = only_range(load(SHIPPED.with_name("graph-and-eager.pt.trace.json.gz")), "step eager")
+    assert isinstance(only, Trace)
+    assert only.origin.facts["range"] == "step eager"
+    assert "NVTX" not in report_by(only, "text", None)
+
+
+def test_what_serves_traces_of_all_tools_names_nvtx_beside_others_or_not_at_all() -> None:
+    panes = (KernelsPane, StepsPane, SpansPane, TimelinePane, MemoryPane)
+    told = [one.tooltip for pane in panes for one in pane.BINDINGS if isinstance(one, Binding)]
+    for command in (report_command, diff_command):
+        parser = ArgumentParser()
+        command.add_arguments(parser)
+        told += parser.format_help().split("\n  -")
+    assert [one for one in told if "NVTX" in one and "record_function" not in one] == []
 
 
 def test_no_command_for_ncu_looks_for_an_annotation_of_pytorch_among_nvtx_ranges() -> None:

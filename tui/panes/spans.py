@@ -74,7 +74,7 @@ class SpansPane(ListPane["dict[Hashable, SpanRow] | tuple[ListedRow, ...]"]):
     is_of_reports = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("b", "list", "list", tooltip="All spans; CUDA calls, copies, OS calls or allocations in full"),
-        Binding("e", "each", "each range", tooltip="NVTX ranges by their full names, or without numbers again"),
+        Binding("e", "each", "each range", tooltip="Ranges by their full names, or without numbers again"),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:

@@ -52,7 +52,7 @@ def _lines(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
     if view.sent:
         yield from _titled("sends", view.sent, width, look)
     if view.ranges:
-        yield from _titled("NVTX", " > ".join(view.ranges), width, look)
+        yield from _titled("ranges", " > ".join(view.ranges), width, look)
     if view.name != view.short:
         yield from _titled("full name", view.name, width, look, "dim")
 

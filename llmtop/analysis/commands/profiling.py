@@ -62,7 +62,7 @@ _LOOK_S = 10
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 _SINCE = {"WorkloadDistribution": (2024, 1)}
 """Sections that came later (`ncu --list-sections` of 2022.3 and 2024.1; what lies between was not asked)."""
-RANGE_FACT = "NVTX range"
+RANGE_FACT = "range"
 """Names the fact of a trace that it has the kernels of one range alone."""
 DELAY_FACT = "delay"
 """Names the fact of a timeline that the profiler was told to wait before it."""

@@ -23,7 +23,12 @@ _NAMED = 3
 _COLUMNS = (
     Column("device", "of", width=22, shrink=4, help="the device, and the process where it is told"),
     Column("memory", "memory", width=18, shrink=5, help="the kind of memory"),
-    Column("name", "got in", width=0, help="the innermost NVTX range and the outermost operator that asked for it"),
+    Column(
+        "name",
+        "got in",
+        width=0,
+        help="the innermost range and the outermost operator that asked for it",
+    ),
     Column("at_peak", "at peak", "bytes", 9, 0, "held at the moment at which most was held"),
     Column("share", "share", "ratio", 6, 1, "of all that was held then"),
     Column("living", "living", "1", 6, 3, "allocations held then"),
