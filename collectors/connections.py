@@ -47,8 +47,10 @@ _MESSAGE = 4 + 48 + 20  # struct inet_diag_msg
 _SENT, _RECEIVED, _IN, _OUT = 44, 52, 152, 156
 """Offsets in struct tcp_info (linux/tcp.h, since 4.6): ms since data was sent and received last, segments with data."""
 _LEAST_INFO = 160
+"""Bytes of struct tcp_info up to the counts of segments: kernels before 4.6 tell less."""
 _ENDIAN = sys.byteorder
 _PATIENCE_S = 1.0
+"""For an answer of the kernel, which takes milliseconds."""
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 _CLOSED = Unknown("the server's network cannot be looked into", "run llmtop as root")
 

@@ -26,13 +26,17 @@ if TYPE_CHECKING:
     from llmtop.collectors.base import Aim, Clock, Collector
 
 CALM_NS = 10 * NS_PER_S
+"""How often all processes of the machine are looked at while nobody waits for a CPU."""
 CROWDED_NS = 2 * NS_PER_S
+"""And while somebody does."""
 FIRST_NS = NS_PER_S
 """From the first look to the second: rates need two."""
 MAX_SHARE = 0.001
 """Of one core. 500 processes take 7 ms: once in 7 s."""
 SHOWN = 16
+"""Neighbours that are told of, those that take most first."""
 LEAST_CORES = 0.02
+"""Of a core: what takes less is nobody's neighbour."""
 _CROWDED_PERCENT = 2.0
 """PSI "some": tasks waited for a CPU in this share of the last ten seconds."""
 _INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|node|bash|sh)[\d.]*\Z")

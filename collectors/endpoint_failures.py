@@ -26,6 +26,7 @@ _ANOTHER_PORT = "it is no metrics port: which one does the server's log name?"
 KEY_REMEDY = "give llmtop the key: LLMTOP_METRICS_TOKEN=KEY, or --metrics-header 'Name: value'"
 PUBLISHED = "the port that is published here: --metrics-url http://localhost:PORT/metrics"
 _GATEWAY = (502, 504)
+"""Statuses of a proxy that does not reach the server behind it (RFC 9110, 15.6.3 and 15.6.5)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ _EXIT = 1 << 3
 _STATUS_FIELD = 49
 """Of /proc/PID/stat, counted from behind the name: field 52, the status in the form of waitpid(2)."""
 _MOST_WORDS = 100
+"""Characters that are told of a process's last words."""
 MOST_WATCHED = 256
 """A descriptor each: a server that forks for each request must not use them up."""
 _NAMED = re.compile(

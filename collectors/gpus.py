@@ -52,9 +52,13 @@ _PATIENCE_S = 1.2
 _PATIENCE_AGAIN_S = 0.2
 """Once it is said to hang."""
 _START_S = 2.5
+"""For the helper's first words, from the start on."""
 _STOP_S = 0.3
+"""For the helper to end, before it is made to."""
 _RETRY_NS = 10 * NS_PER_S
+"""From one start of the helper to the next, where it ends by itself."""
 _CHUNK = 1 << 20
+"""Bytes of the helper's output that are read at once."""
 
 
 class GpuCollector:

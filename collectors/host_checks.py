@@ -26,6 +26,7 @@ from llmtop.model import Unknown
 from llmtop.text import clean
 
 _TIMEOUT_S = 10.0
+"""For the system's Python to import bcc."""
 
 
 def checks(rights: Rights | None = None, root: Path = ROOT) -> tuple[DoctorCheck, ...]:

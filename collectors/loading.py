@@ -16,9 +16,11 @@ _COMPILERS = frozenset(
     {"ptxas", "cicc", "nvcc", "cudafe++", "fatbinary", "nvlink", "cc1plus", "cc1", "gcc", "g++", "clang", "ninja", "ld"}
 )
 _LINE = 60
+"""Characters of the log's last line that are told."""
 _YOUNG_S = 120.0
 """A command may do other things before it starts a server: it unpacks, or downloads a little."""
 _LOOK_S = 10.0
+"""How often it is read how much the processes have read."""
 _LOADS_BYTES = 256 << 20
 """Read within `_LOOK_S`, as weights are: 25 MiB/s is less than a network file system gives."""
 

@@ -32,6 +32,7 @@ it seconds late, and its numbers count then more than ever."""
 MAX_BYTES = 8 << 20
 """A vLLM page is about 100 kB; eight data-parallel engines with all histograms stay below 1 MB."""
 _REDIRECTS = (301, 302, 303, 307, 308)
+"""Statuses that name another place in Location (RFC 9110, 15.4)."""
 _CLONE_NEWNET = 0x40000000  # include/uapi/linux/sched.h
 _EITHER = 32
 """For zlib: by its first bytes a stream is gzip's or zlib's."""
@@ -41,6 +42,7 @@ _UNIX = "http+unix"
 _TCP_INFO = struct.Struct("=B55xI")
 """Of struct tcp_info (include/uapi/linux/tcp.h): the state, and the milliseconds since the last ACK, the FIN's here."""
 _CLOSE_WAIT = 8
+"""TCP_CLOSE_WAIT: the other side has sent its last byte (include/net/tcp_states.h)."""
 _TLS_ALERT = 0x15  # RFC 8446, 5.1: the content type of an alert
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MOST = 32
 """Threads: seven counters each, well below the 1024 files that a process may have open."""
 CHOSEN_EVERY_NS = 10 * NS_PER_S
+"""How often the threads that are counted are chosen anew."""
 _FIRST_NS = NS_PER_S
 """From the first choice to the second: which threads work takes two looks."""
 _LEAST_SHARE = 0.005

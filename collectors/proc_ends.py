@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from llmtop.model import Fact, Target, TrackId
 
 MARKS_PER_POLL = 5
+"""Processes that ended at once are told one by one up to so many, and of more how many there were."""
 TOLD_EVERY_NS = 10 * NS_PER_S
 """How often the short-lived helpers are told of, together."""
 MOST_ENDED = 20
 """Parts of the server that are remembered after their end."""
 _NAMES_TOLD = 3
+"""Names of these that are told then, the most frequent first."""
 _LOG_COMES_NS = 5 * NS_PER_S
 """How long after a process's end the rest of its output is waited for."""
 

@@ -29,11 +29,16 @@ BUDGET = 0.02
 """Share of one core that looking may take. A look costs 10 ms, and 0.4 ms for each thread: a server of few threads is
 seen twice a second, one with 300 every seven."""
 LOOK_AGAIN_NS = NS_PER_S // 2
+"""From one look at an interpreter to the next, at the least."""
 RELIST_NS = 5 * NS_PER_S
+"""How often it is asked which processes run Python."""
 RETRY_NS = 2 * NS_PER_S
+"""After a look that failed; twice as long after each that fails again."""
 LATEST_RETRY_NS = 60 * NS_PER_S
+"""But never longer."""
 _FOR_GOOD_NS = 1 << 62
 MOST_STACKS = 1000
+"""Stacks that are kept of all looks together, those seen most often."""
 _NOT_ASKED = Unknown("Python frames are taken on demand only", "p in the stall flame, or llmtop snapshot --python")
 _STARTING = Unknown("the interpreters are being looked at", "wait a second")
 _NO_PYTHON = Unknown("no process of the server runs Python")

@@ -26,15 +26,19 @@ if TYPE_CHECKING:
 TIMEOUT_S = 5.0
 """A look takes some 10 ms; py-spy may read from a process that changes under it for ever."""
 CPU_LIMIT_S = 10
+"""Of a CPU, from which on a look is ended by the kernel."""
 MOST_BYTES = 16 << 20
 """2,000 threads of 30 frames: reading more of it would hold up the screen."""
 MOST_FRAMES = 300
+"""Of a stack, from the innermost out."""
 LONGEST_NAME = 160
+"""Characters of a function's or a file's name."""
 PACKAGE = "py-spy"
 _PTRACE_SCOPE = "/proc/sys/kernel/yama/ptrace_scope"
 _DENIED = ("permission denied", "operation not permitted")
 _NO_INTERPRETER = ("python version", "interpreter", "libpython")
 _CHUNK = 1 << 16
+"""Bytes of its output that are read at once."""
 
 
 @dataclass(frozen=True, slots=True)

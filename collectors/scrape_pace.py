@@ -13,6 +13,7 @@ MAX_SHARE = 0.05
 MAX_WAIT_NS = 10 * NS_PER_S
 """... but what is shown as "now" must not get older than this."""
 _LOOKS = 4
+"""Pages whose times are remembered, and that have to be slow before the pace changes."""
 _LEAST_PAGES = 3
 """The first page of a server, or any page on a busy machine, may come late for reasons of its own."""
 

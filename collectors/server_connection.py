@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from llmtop.model import Engine, Fact, Target
 
 _SLOTS_REFUSED = (401, 403, 404, 501)
+"""Statuses of a server that has no /slots, or does not show it to this caller."""
 
 
 class ServerConnection:

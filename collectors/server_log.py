@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 MOST_LINES = 400
+"""Of a log, from its end."""
 _MOST_BYTES = 128 << 10
+"""Of a log's file, from its end."""
 _MOST_WORDS = 240
+"""Characters of one line that are told."""
 _CALM = 30
 """Lines in a row without trouble that divide the last trouble from an earlier one: messages of errors have fewer."""
 _SHOWN_LINES = 200
+"""Lines that the command shows which is named beside what is told."""
 _PREFIX = (
     r"(?:\([^()]*\) ?|\[[^\[\]]*\]:? ?|(?:ERROR|CRITICAL|FATAL|Error|error):? |\d[\d:.,/TZ+-]* "
     r"|\w+: (?=error|fatal)|[|-] )*"

@@ -56,6 +56,7 @@ _RING = 8 * procfs.PAGE_BYTES
 _MOST_SIGNALS, _MOST_NAMES = 256, 2048
 _FIELD = r"\b{}(?:\[\w*\])?;\s*offset:(\d+);\s*size:4;"
 _PATIENCE_S = 5.0
+"""For `llmtop doctor`: until the kernel has told whether senders can be seen."""
 _SLOW = Unknown(f"not known within {_PATIENCE_S:.0f} s", "try it again")
 _NO_ROOT = Unknown("who sends signals is told to root alone", "sudo llmtop ...")
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MANY_THREADS = 500
 """Reading these at each poll costs 7 ms. Beyond this many, the busiest are read, and the rest by turns."""
 CLOSE_LOOKS = 200
+"""Threads that are read at each poll, those that did most; the others take turns."""
 TURN_THREADS = 300
 """How many of the rest are read at one poll."""
 MOST_FILES = 512

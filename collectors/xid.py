@@ -13,6 +13,7 @@ from enum import StrEnum
 from llmtop.model import Severity
 
 FALLEN_OFF_THE_BUS = 79
+"""The XID of a GPU that no longer answers on PCIe (NVIDIA, XID Errors)."""
 _CATALOGUE = "a code that is not listed here: look it up in NVIDIA's XID catalogue"
 
 

@@ -50,6 +50,7 @@ _PATIENCE_S = 0.4
 _POLL_S = 0.8
 """And all that do not return may cost a poll so much together."""
 _LEAST_PATIENCE_S = 0.05
+"""However late a poll is already, an answer is waited for so long."""
 _OPEN_S = 1.5
 """nvmlInit takes some 100 ms, and seconds where nothing keeps the driver loaded (no persistence mode)."""
 _NO_GPU = Unknown("the driver sees no GPU", "nvidia-smi -L; a container needs `docker run --gpus all`")

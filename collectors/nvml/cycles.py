@@ -50,7 +50,10 @@ _TICK_NS = 250_000_000
 _TIME_DRIFT = 1e-3
 """Of two clocks that both count nanoseconds; a clock of cycles is further off."""
 _MOST_BYTES = 1 << 18
+"""Of a sample as it lies in memory: what is larger is taken for something else."""
 _LEFT_OVER = 16
+"""Bytes by which the sizes of two samples may differ: malloc gives what is left over where it is too little for a
+chunk."""
 LOOKING = Unknown("the clock is being looked for in GPM's samples", "it takes some seconds of load")
 _STANDS_IN = "NVML's clock stands in: an upper bound"
 NO_SIZE = Unknown("the size of GPM's samples cannot be told", _STANDS_IN)

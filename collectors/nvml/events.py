@@ -26,6 +26,7 @@ _MOST_EVENTS = 100
 _SAME_NS = 5 * NS_PER_S
 """The event and the kernel's message of one fault are never further apart (under 2 s on an H100)."""
 _DETAIL_WIDTH = 100
+"""Characters that are told of what the kernel's log says of an event."""
 _NO_INSTANCE = 0xFFFFFFFF
 _XID_EVENT = 0x8
 _OTHER_EVENTS = {

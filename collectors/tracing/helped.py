@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from llmtop.collectors.base import Clock
 
 DEFAULT_BUDGET = 0.01
+"""Of one core, that probes may take (`--overhead-budget`)."""
 _OF_PROCESSES = (TrackKind.PROCESS, TrackKind.THREAD)
 RETRY_NS = 30 * NS_PER_S
+"""From the end of a helper to its next start."""
 MOST_EARLY_ENDS = 3
 """A helper that ends so often in a row before it looks will always do so."""
 START_NS = 60 * NS_PER_S
@@ -48,6 +50,7 @@ HUNG_NS = 30 * NS_PER_S
 """A helper that says nothing for so long hangs: when it starts, and afterwards at the least. Where it only waits for
 a CPU, as on a machine that is looked at for that, it comes sooner."""
 STACKS_EVERY_NS = 2 * NS_PER_S
+"""How often stacks are made of what was counted."""
 _EXITED = Unknown("the server's processes have ended", "start it again: llmtop follows")
 SUDO_REMEDY = "sudo llmtop ..., or a sudo rule that asks no password (NOPASSWD)"
 _WHATS = {

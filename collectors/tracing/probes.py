@@ -17,6 +17,7 @@ from llmtop.model import Issue, Mark, MarkKind, Severity, Unknown
 from llmtop.text import clean
 
 MARKS_PER_POLL = 5
+"""Processes that begin at once are told one by one up to so many."""
 _NO_CAUSES = Unknown(
     "this kernel does not tell a probe the system call that a thread sleeps in", "Linux 5.15 or newer with BTF does"
 )

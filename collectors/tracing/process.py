@@ -28,8 +28,10 @@ _SUDO_SAYS = "sudo: "
 _PIPE_BYTES = 1 << 20
 """Room for several reports with stacks, so that the helper never waits for us; the most an ordinary user may ask."""
 _LAST_WORDS = 400
+"""Characters that are told of a helper's last words."""
 _FAULTS = {-fault for fault in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)}
 _STOP_S = 2.0
+"""For a helper to end, before it is made to."""
 _REAP_S = 0.5
 """Between the end of its output and the end of a process."""
 _dying: list[subprocess.Popen[bytes]] = []

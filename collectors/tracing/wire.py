@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypedDict, cast
 LAST_SLOT = 27
 """Slots of a latency: 0 is below 2^8 ns, 1 below 2^9 ns ... and this one all above (programs/common.h)."""
 LOWEST_LOG2 = 8
+"""The first slot of histograms ends at so many powers of two of a nanosecond."""
 NO_CALL = 0xFFFF
 """In place of a system call: the thread is in none, or nobody can tell."""
 IN_SYNC = 0x100

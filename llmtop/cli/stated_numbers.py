@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import io
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from itertools import pairwise
@@ -50,8 +52,8 @@ def _place(part: str, path: Path) -> str:
 
 
 def _stated(part: str, path: Path) -> Iterator[str]:
-    """Of a file the rows: of constants that are numbers, or have some among what they are made of, and a docstring."""
-    documented = tuple(_documented(ast.parse(path.read_text()).body))
+    """Of a file the rows: of constants that are explained, and are numbers or have some among their parts."""
+    documented = tuple(_documented(path.read_text()))
     if not documented:
         return
     module = importlib.import_module(f"llmtop.{_place(part, path).replace('/', '.')}")
@@ -64,14 +66,30 @@ def _stated(part: str, path: Path) -> Iterator[str]:
             yield f"| {shown} | {told} | {why} |"
 
 
-def _documented(body: Sequence[ast.stmt]) -> Iterator[tuple[list[str], str]]:
-    """The names that are given values, and what a docstring right behind says of them, on one line of a table."""
-    for statement, after in pairwise(body):
-        match statement, after:
-            case ast.Assign() | ast.AnnAssign(), ast.Expr(value=ast.Constant(value=str(why))):
-                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-                names = [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
+def _documented(text: str) -> Iterator[tuple[list[str], str]]:
+    """The names that a text gives values, and what it says of them right behind: in a docstring, or on the line."""
+    body, comments = ast.parse(text).body, dict(_comments(text))
+    for statement, after in pairwise([*body, ast.Pass()]):
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            why = _docstring(after) or comments.get(statement.end_lineno or 0, "")
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            names = [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
+            if why:
                 yield names, " ".join(why.replace("|", "\\|").split())
+
+
+def _docstring(statement: ast.stmt) -> str:
+    match statement:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return text
+    return ""
+
+
+def _comments(text: str) -> Iterator[tuple[int, str]]:
+    """By line what is said at its end; what a tool is told there says nothing to readers."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and not token.string.startswith(("# noqa", "# type:", "# fmt:")):
+            yield token.start[0], token.string.removeprefix("#").strip()
 
 
 def _parts(value: object) -> Iterable[tuple[str, object]] | None:

@@ -24,6 +24,7 @@ def test_numbers_are_told_in_full_with_their_units() -> None:
         "| `SINCE` | WorkloadDistribution (2024, 1) |",
         "| `BATCH_BYTES` | 4,194,304 bytes |",
         "| `LIGHT` | ((stack_every 0, calls counted, scheduler True, sliced False), (stack_every 0, calls off,",
+        "| `DUMP` | 769 | NLM_F_REQUEST \\| NLM_F_DUMP |",
         "| `NO_MORE`, `AGAIN` | 0.1, 0.333333333333 |",
     ):
         assert [line for line in lines if line.startswith(row)], row

@@ -28,8 +28,10 @@ _BOOT = (
 PROGRAM = (str(SYSTEM_PYTHON), "-I", "-c", _BOOT, str(Path(__file__).resolve().parent.parent))
 """What loads the probes. There the package `tracing` is all that is seen of llmtop."""
 OLDEST_KERNEL = (5, 8)
+"""The release of Linux from which on the probes load."""
 _INSTALL = "sudo apt install python3-bpfcc"
 _CHECK_S = 20.0
+"""For `llmtop doctor`: how long probes may take until they are compiled."""
 
 
 class EbpfCollector(ProbesCollector):

@@ -38,12 +38,15 @@ from llmtop.collectors.tracing.wire import Why
 ATTACH_S = 60.0
 """How long bpftrace may take to compile and attach; on a busy machine it has taken many seconds."""
 _HEARTBEAT_S = 1.0
+"""How often it says something, whether there is news or not."""
 _LOOK_EVERY = 5
 """Looks between two looks for libraries and processes that bpftrace does not know of."""
 _MOST_ENTRIES, _LEAST_KEYS, _MOST_KEYS = 1 << 21, 4096, 32768
 """Maps of bpftrace have room from the start, for each CPU."""
 _NEARLY_FULL = 0.9
+"""Of the room in bpftrace's maps, from which on it is started anew."""
 _LEAST_RUN_S = 60.0
+"""But not sooner after its last start."""
 _NAMES = "functions in stacks"
 _NO_NAMES = Why(
     "bpftrace before 0.19 can name the functions of one process of a program only: their libraries are shown",

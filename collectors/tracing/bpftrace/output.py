@@ -18,6 +18,7 @@ Key: TypeAlias = "tuple[int, ...]"
 Frames: TypeAlias = "tuple[str, ...]"
 Slots: TypeAlias = "dict[int, int]"
 LAST_SLOT = 27
+"""The last slot of a histogram: what took longer is in it too."""
 MAPS = ("map", "hist")
 HELPER_ERROR = "helper_error"
 """What the kernel has refused, with its number as `retcode` (0.23 says it unasked, 0.17 not at all)."""

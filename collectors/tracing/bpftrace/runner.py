@@ -17,7 +17,9 @@ OLDEST = (0, 17)
 """The oldest that the program was tried with."""
 INSTALL = "sudo apt install bpftrace"
 _END_S = 5.0
+"""For bpftrace to end and to print its maps, before it is made to."""
 _LAST_WORDS = 300
+"""Characters that are told of its last words."""
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
 _LIMIT = "RLIMIT_MEMLOCK"
 """bpftrace speaks of it whenever it may not raise that limit, which newer kernels do not need (5.11)."""

@@ -16,7 +16,9 @@ from llmtop.collectors.tracing.helper.sleeps import MOST_WAKERS, STATES, Place, 
 from llmtop.collectors.tracing.wire import NO_CALL
 
 MANY_SEEDS = 100
+"""Threads that slept already when bpftrace began: beyond so many they are looked at less often."""
 _SEEDS_EVERY = 5
+"""Of so many looks one."""
 
 
 @dataclass

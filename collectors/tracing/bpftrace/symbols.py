@@ -9,6 +9,7 @@ from llmtop.collectors.tracing.helper.symbols import UNKNOWN, Code
 
 _ADDRESS = re.compile(r"(?:0x)?[0-9a-f]{6,16}\Z")
 _RENEW_AFTER = 10
+"""Of so many looks with stacks one reads anew what processes have mapped."""
 
 
 class AddressNames:

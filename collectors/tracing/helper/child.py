@@ -11,6 +11,7 @@ from typing import IO
 from . import system
 
 _CHUNK = 1 << 20
+"""Bytes of a child's output that are read at once."""
 _LONGEST_LINE = 64 << 20
 """In bytes; what has no end by then is thrown away."""
 

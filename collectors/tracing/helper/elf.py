@@ -29,6 +29,7 @@ _FUNCTION_INFOS = frozenset(info for info in range(256) if info & 15 in (_FUNCTI
 _CHUNK = 1 << 16
 """Symbols that are sorted at a time: all of libtorch's at once would take 50 MB for a moment."""
 _MOST_SYMBOLS = 1 << 24
+"""That are read of one table: one that claims more is damaged."""
 _BACK = 8
 """Functions before the nearest that are tried: one may lie within another."""
 _LONGEST_NAME, _LONGEST_WANTED = 4096, 256

@@ -27,7 +27,9 @@ NS_PER_HIT = {
 HERTZ = 49
 """How often the stacks of what runs are taken, on each CPU. Odd, so as to go with no timer."""
 REST_S = 30.0
+"""After probes were given up, until they are tried again; twice as long each time that fails."""
 LONGEST_REST_S = 1800.0
+"""But never longer."""
 CREDIT_S = 1.0
 """What the budget pays for in so many seconds may be overspent before anything is shed: a small burst is no reason, a
 great one is within the next look, a fifth of a second later."""

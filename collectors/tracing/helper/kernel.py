@@ -26,6 +26,7 @@ _ENABLE_STATS = 32
 """include/uapi/linux/bpf.h: enum bpf_cmd."""
 _NOEXIST = 1
 _LOG_BYTES = 1 << 20
+"""For what the kernel's verifier says of a program that it refuses."""
 _PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
 _TRACEPOINT, _SOFTWARE = 2, 1
 _SET_BPF, _ENABLE, _SET_FILTER = 0x40042408, 0x2400, 0x40082406

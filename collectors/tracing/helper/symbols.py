@@ -19,7 +19,10 @@ UNKNOWN = "[unknown]"
 _FUNCTION_KINDS = frozenset(b"tTwW"[i : i + 1] for i in range(4))
 """Kinds of symbol in /proc/kallsyms: nm(1)."""
 _LOOK_AFTER_TICKS = 5
+"""Seconds that an address without a name waits until it is looked whether its process has mapped more; twice as long
+each time that it had."""
 _LONGEST_TICKS = 640
+"""But never longer."""
 MOST_ADDRESSES = 50_000
 """So many addresses and their names are remembered; then they are looked up anew."""
 

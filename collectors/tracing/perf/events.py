@@ -24,6 +24,7 @@ MOST_RANGES = 24
 USER_PAGES_A_CPU = 64
 """What an ordinary user's buffers may have: half of perf_event_mlock_kb's default of 516 KiB a CPU."""
 _MOST_PASSING = 3
+"""Failures in a row that may pass, from which on they count as lasting."""
 _OUTSIDE = "run llmtop on the host, or its container with --pid=host"
 _BY_USER = Why("perf shows an ordinary user no kernel functions", "sudo llmtop ...")
 

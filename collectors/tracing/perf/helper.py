@@ -36,7 +36,9 @@ from llmtop.model import NS_PER_S, Unknown
 from llmtop.vocabulary import ON_CPU
 
 _REST_ROUNDS = 8
+"""Rounds without system calls, after which these are tried again."""
 _FIRST_PAUSE_S = 1.0
+"""Between the first look and the second, so that something is seen soon."""
 _NO_LATENCIES = Why(
     "perf adds call times up and keeps no distribution", "sudo apt install python3-bpfcc: bcc keeps one"
 )

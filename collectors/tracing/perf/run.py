@@ -27,9 +27,11 @@ Wait = Callable[[Sequence[int], float], list[int]]
 READY_S = 10.0
 """Opening events for a thousand threads takes a second or two on a loaded machine."""
 READ_S = 20.0
+"""For perf to end, and to print what it recorded."""
 MOST_BYTES = 64 << 20
 """The longest record: the kernel ends perf where it goes beyond."""
 _WORDS = 300
+"""Characters that are told of what perf says."""
 _INSTALL = "sudo apt install linux-perf"
 _SCRIPT = ("--no-inline", "--ns", "--show-switch-events", "--show-lost-events")
 _FIELDS = ("-F", "trace:pid,tid,time,event,ip,sym,dso,trace", "-F", "sw:pid,tid,time,period,event,ip,sym,dso")

@@ -16,7 +16,9 @@ from llmtop.model import NS_PER_S
 from llmtop.vocabulary import ThreadCause
 
 MOST_PAGES_A_THREAD = 512
+"""Of the buffers of one thread."""
 OLD_S = 2.0
+"""The age from which on a thread is not likely to end while perf opens its events."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ TICK_S = 0.2
 FIRST_TICKS_S = (0.05, 0.05, 0.1)
 """Sooner at first: nothing is known yet of what they will cost."""
 _FIRST_REPORT_S = 0.3
+"""To the first report, so that something is seen soon."""
 _ENOUGH_STACKS = 50
 """To say what one costs."""
 _OF_LIBRARIES = 1 / 3

@@ -9,6 +9,7 @@ from ...helper.system import read_bytes
 
 _PATH = "/sys/kernel/btf/vmlinux"
 _MAGIC = 0xEB9F
+"""What the kernel's types begin with (Documentation/bpf/btf.rst)."""
 _STRUCT = 4
 """BTF_KIND_STRUCT of include/uapi/linux/btf.h."""
 

@@ -23,6 +23,7 @@ NICE = 10
 _LOAD_WIDE, _MAP = 0x18, 1
 """BPF_LD | BPF_IMM | BPF_DW, with a map's descriptor in it: BPF_PSEUDO_MAP_FD."""
 _INSTRUCTION = 8
+"""Bytes of an instruction of BPF; a wide one has two."""
 _UNDECLARED = (
     ("bpf_num_tables", ctypes.c_size_t, ()),
     ("bpf_table_name", ctypes.c_char_p, (ctypes.c_size_t,)),

@@ -20,6 +20,7 @@ from .uprobes import Uprobes
 _ATTACH_NS = 1e6
 """What attaching and detaching costs a process, at most: the kernel writes into its code while it may map nothing."""
 _HURRY = -10
+"""The nice value of the helper while a window is open."""
 SAMPLED = "sampled"
 """Under what it is said that calls are counted now and then."""
 

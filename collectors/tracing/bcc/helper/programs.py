@@ -40,6 +40,7 @@ KPROBE, TRACEPOINT, PERF_EVENT, RAW_TRACEPOINT = 2, 5, 7, 17
 _SHARED = frozenset({"targets", "marks", "hits", "library_threads", "own_ids", "unborn"})
 """Maps that all programs have together."""
 _MOST_COMPILERS = 4
+"""Programs that are compiled at once, and no more than half of the CPUs."""
 _BOOT = (
     "import sys, types; tracing = sys.modules['tracing'] = types.ModuleType('tracing'); "
     "tracing.__path__ = [sys.argv.pop(1)]; from tracing.bcc.helper import compiler; compiler.main()"

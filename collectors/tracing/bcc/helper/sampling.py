@@ -17,6 +17,7 @@ from ...helper.budget import FITS, NO_LIMIT_NS, Account, Rests, affordable_s, gi
 from ...helper.functions import KINDS, WAIT
 
 SHORTEST_S, LONGEST_S = 0.005, 0.05
+"""The lengths of a window in which all calls of libraries are counted."""
 LONGEST_STEP_S = 0.1
 """A window may be as long as this until it has held a whole step of the server, where none did before."""
 WINDOW_NS = 1e7

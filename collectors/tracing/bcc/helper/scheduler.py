@@ -32,13 +32,16 @@ _TRACEPOINTS = ("sched_wakeup", "sched_waking", "sched_switch")
 """The dearest comes last and goes first: the kernel takes its time to take each away."""
 _FUNCTIONS = {"sched_wakeup": "on_wakeup", "sched_waking": "on_waking", "sched_switch": "on_switch"}
 _TELLS_CALLS = (5, 15)
+"""The release of Linux from which on a program finds the registers of a thread that sleeps."""
 _TELLS_STATE = (6, 0)
 """From here on sched_switch hands (preempt, prev, next, prev_state) to raw tracepoints."""
 _RUNS = 0xFFFFFFFF
 _SWEEP_EVERY = 30
+"""How often, in looks, threads that are gone are looked for."""
 MANY_THREADS = 300
 """Beyond this many, threads that sleep on and on are told of every fifth time only: nothing has happened to them."""
 _SLEEPERS_EVERY = 5
+"""How often, in looks, of many threads those are told that sleep on and on."""
 
 
 class _ThreadStruct(NamedTuple):

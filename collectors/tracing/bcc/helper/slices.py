@@ -13,6 +13,7 @@ from collections import deque
 from ...helper.budget import Account, affordable_s
 
 SHORTEST_S, LONGEST_S = 0.005, 0.5
+"""The lengths of a slice of time in which everything is probed."""
 COST_NS = 8e6
 """What a slice may cost the server, as far as the ones before can tell."""
 FIRST_S = 0.02
@@ -22,6 +23,7 @@ GAP_S = 0.5
 HELPER_NS = 3e6
 """What slices may cost this helper a second: of 270 threads they come every second, of two thousand every ten."""
 _TOLD_OF_S = 10.0
+"""How far back it is told which share of the time was looked at."""
 
 
 class Slices:

@@ -18,6 +18,7 @@ from .programs import KPROBE, Module, ProgramText
 _TAKES_MANY = (6, 10)
 """Linux 6.6 has links of many functions, but took only one thread of the process: commit 46ba0e49b642 mended that."""
 _TELLS_COOKIES = (5, 15)
+"""The release of Linux from which on a program is told which of its probes was hit."""
 _UPROBE_MULTI = 48
 """enum bpf_attach_type of include/uapi/linux/bpf.h."""
 _KINDS = ("OTHER", "LAUNCH", "SYNC")
