@@ -144,7 +144,7 @@ def _has_os_calls(export: Export) -> bool:
 def _named_spans(capture: Capture, kind: str, rows: Rows) -> SpanTable:
     """Calls by the name that `nameId` gives them, without the number of its version."""
     count_damaged(capture.issues, kind, rows)
-    texts = capture.export.strings(first_rows(rows.columns[2])) if len(rows.columns[0]) else {}
+    texts = capture.export.strings(first_rows(rows.columns[2]))
     return span_table(
         kind, rows, lambda key: _VERSION.sub("", texts.get(key, f"call {key}")), capture.devices.thread_track
     )

@@ -100,10 +100,10 @@ class _Events:
         wanted = ["start", '"end"', "eventType", "globalTid", *self._if_there("endGlobalTid", "domainId"), *telling]
         says = " OR ".join([f"eventType = {_STARTED_ENDED}", *(f"{name} IS NOT NULL" for name in telling)])
         rows = self._export.execute(f"SELECT {', '.join(wanted)} FROM {EVENTS} WHERE {chosen} AND ({says})").fetchall()
-        texts = self._export.strings({row[-1] for row in rows if isinstance(row[-1], int)}) if rows else {}
         names = [name.strip('"') for name in wanted]
-        for row in rows:
-            event = dict(zip(names, row, strict=True))
+        events = [dict(zip(names, row, strict=True)) for row in rows]
+        texts = self._export.strings({key for event in events if isinstance(key := event.get("jsonTextId"), int)})
+        for event in events:
             start, thread = event["start"], event["globalTid"]
             if isinstance(start, int) and isinstance(thread, int) and (told := dict(self._says(event, texts))):
                 yield start, event["end"] if isinstance(event["end"], int) else start, thread, told
@@ -119,7 +119,7 @@ class _Events:
         for name in _VALUES:
             if isinstance(value := event.get(name), int | float):
                 yield "payload", value
-        text = event.get("jsonText") or texts.get(event.get("jsonTextId") or -1)
+        text = event.get("jsonText") or texts.get(event.get("jsonTextId", -1))
         if isinstance(text, str):
             yield from _of_json(text)
         if isinstance(written := event.get("binaryData"), bytes):
@@ -133,7 +133,7 @@ class _Events:
         optional = (name if name in self._columns else "NULL" for name in ("domainId", "textId"))
         query = f"SELECT globalTid, {', '.join(optional)}, category, text FROM {EVENTS} WHERE eventType = {_CATEGORY}"
         rows = [row for row in self._export.execute(query) if isinstance(row[0], int) and isinstance(row[3], int)]
-        texts = self._export.strings({row[2] for row in rows if isinstance(row[2], int)}) if rows else {}
+        texts = self._export.strings({row[2] for row in rows if isinstance(row[2], int)})
         named = ((row[0] >> 24, row[1], row[3], row[4] or texts.get(row[2])) for row in rows)
         return {(process, domain, category): str(name) for process, domain, category, name in named if name}
 

@@ -102,7 +102,7 @@ def _read_gpus(export: Export, names: Mapping[tuple[int, int], tuple[TrackId, Me
     if _has_fractions(export, _GPU_METRICS):
         return _read_fractions(export, names)
     found = {}
-    for group in alike([kinds, numbers]) if len(times) else ():
+    for group in alike([kinds, numbers]):
         known = names.get((kinds[group[0]], numbers[group[0]]))
         if known is not None:
             samples = _Samples(array("q", (times[i] for i in group)), array("d", (values[i] for i in group)))
@@ -197,10 +197,7 @@ def _cards(export: Export) -> Mapping[object, str]:
 
 
 def _read_nics(export: Export, names: Mapping[tuple[int, int, int], Metric]) -> All:
-    rows = read_rows(export, _NIC, _nic_keys)
-    if not len(rows.columns[0]):
-        return {}
-    _, ends, cards, groups, numbers, values = rows.columns
+    _, ends, cards, groups, numbers, values = read_rows(export, _NIC, _nic_keys).columns
     found = {}
     for group in alike([cards, groups, numbers]):
         i = group[0]

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _THREAD, _OTHER, _PROCESS = global_id(PID, TID), global_id(PID, 555), global_id(PID)
-_OPERATIONS, _SENT = 16777232, 16777223
-"""Numbers that a program gives an enumeration and a schema of what its ranges tell."""
+_OPERATIONS, _SENT = 1 << 24, (1 << 24) + 7
+"""Numbers that a program gives an enumeration and a schema: from 1 << 24 on they are its own."""
 _NO_STREAM = 0xFFFFFFFF
 _NODE = (5 << 32) | 1
 """The first node of graph 5."""
@@ -120,6 +120,8 @@ INSERT INTO META_DATA_CAPTURE VALUES
 UPDATE NVTX_EVENTS SET domainId = 1 WHERE text IN ('NCCL', 'ncclAllReduce');
 UPDATE NVTX_EVENTS SET eventType = 60, category = 3, int64Value = -5, jsonText = '{{"rows": 7}}',
     endGlobalTid = {_OTHER} WHERE text = 'decode';
+INSERT INTO StringIds VALUES (900, '{{"reason": "no room"}}');
+UPDATE NVTX_EVENTS SET jsonTextId = 900 WHERE text = 'preempted';
 INSERT INTO NVTX_EVENTS (start, eventType, category, text, globalTid) VALUES (0, 33, 3, 'storage', {_THREAD});
 UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET graphNodeId = {_NODE}, registersPerThread = 32, staticSharedMemory = 1024,
     dynamicSharedMemory = 512 WHERE correlationId = 2;

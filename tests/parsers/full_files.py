@@ -211,6 +211,8 @@ def _kineto() -> dict[str, Any]:
         {"ph": "C", "name": "queue", "pid": 10, "ts": 1003, "args": {"waiting": 3, "running": "2.5", "odd": "x"}},
         {"ph": "M", "name": "process_name", "pid": 10, "args": {"name": "python3"}},
         {"ph": "M", "name": "thread_name", "pid": 10, "tid": 10, "args": {"name": "thread 10 (engine)"}},
+        {"ph": "X", "cat": "cpu_op", "name": "no length", "pid": 10, "tid": 10, "ts": 1201.25},
+        {"ph": "X", "cat": "cuda_runtime", "name": "no length", "pid": 10, "tid": 10, "ts": 1202},
         {"ph": "X", "cat": "cpu_op", "name": "never", "pid": 10, "tid": 10, "ts": 1200, "dur": -1},
     ]
     properties = {"name": "NVIDIA X", "numSms": 8, "totalGlobalMem": 1 << 30, "warpSize": 32}

@@ -150,6 +150,21 @@ def test_a_recording_that_perf_cannot_read_says_what_perf_says(tmp_path: Path, m
         read(tmp_path, b"PERFILE2" + bytes(96))
 
 
+def test_a_recording_is_what_perf_prints_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole of it, also where that ends without a line's end."""
+    text = f"{SAMPLE_LINE}\n{FRAME}\n\n" * 3
+    (tmp_path / "printed").write_text(text[:-2])
+    perf = tmp_path / "perf"
+    perf.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked; cat {tmp_path}/printed\n')
+    perf.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    trace = read(tmp_path, b"PERFILE2" + bytes(96))
+    assert (trace.stacks, trace.tracks, trace.issues) == (read(tmp_path, text).stacks, read(tmp_path, text).tracks, ())
+    assert trace.origin.path == str(tmp_path / "samples")
+    asked = (tmp_path / "asked").read_text().split()
+    assert asked == ["script", "--header", "--force", "-F", "+pid", "-i", str(tmp_path / "samples")]
+
+
 DAMAGE = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
