@@ -59,6 +59,7 @@ _FROM_START = Option("profile-from-start", "off")
 _SERVER_STARTS_S = 120
 """Loading weights and capturing graphs; a larger model takes longer."""
 _LOOK_S = 10
+"""Of a timeline of a server: some hundred steps, in a file that opens quickly."""
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 _SINCE = {"WorkloadDistribution": (2024, 1)}
 """Sections that came later (`ncu --list-sections` of 2022.3 and 2024.1; what lies between was not asked)."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from llmtop.model import Fact, Metric, Trace, Track
 
 THROTTLE_WINDOW_NS = 60 * NS_PER_S
+"""In which a throttle reason must have counted to be told as one of now."""
 _THROTTLED = tuple((reason.value, v.labelled(v.GPU_THROTTLED, reason)) for reason in v.ThrottleReason)
 
 

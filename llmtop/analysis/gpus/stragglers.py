@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from llmtop.model import Track
 
 WINDOW_NS = 15 * NS_PER_S
+"""In which GPUs are compared."""
 _PARTS = 3
 """A burst on one GPU falls into one third of the window or two; what stands in all three lasts."""
 Z_LIMIT = 3.5

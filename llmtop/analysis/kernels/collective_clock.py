@@ -32,6 +32,8 @@ _AMBIGUOUS = 3.0
 _FINE_NS = 2_000.0
 """Below it residuals are alike: as near as profilers write the end of a kernel down."""
 _MOST_NS = 1_000_000
+"""What one end counts for at most where two files are laid beside each other: one that is far off is of something
+else."""
 _FEW, _KEPT, _MOST = 200, 40, 2_000
 """Collectives that are laid beside each other in each way; the ways that are best then, and how many collectives choose
 among these. All of them make the fit."""

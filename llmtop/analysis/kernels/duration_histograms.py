@@ -14,7 +14,9 @@ from llmtop.model import Trace, Unknown
 from llmtop.units import quantity
 
 _BINS = 10
+"""Of a linear axis."""
 _BINS_PER_DECADE = 5
+"""Of a logarithmic one."""
 _MEMORY = "MemoryWorkloadAnalysis"
 
 

@@ -56,6 +56,7 @@ class KernelKind:
 
 
 _LONGEST = 20_000
+"""Characters of a name that are looked at: templates of CUTLASS come to some thousands."""
 _CASTS = re.compile(r"\((?:int|bool|char|short|long|(?:unsigned|signed|long) (?:int|long|char|short))\)\s*(?=-?\d)")
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|(?:<unnamed>|\bunnamed>)::|\{anonymous\}::")
 _TYPES = (
@@ -217,6 +218,7 @@ _MOVES = frozenset({"clone", "copy", "cat", "stack", "view", "permute", "transpo
 _INDUCTOR_OPERATION = re.compile(r"_to_copy|_unsafe_view|constant_pad_nd|index_put|new_empty_strided|native_layer_norm|"
                                  r"_softmax|as_strided|[a-z0-9]+")  # fmt: skip
 _SHOWN_OPERATIONS = 4
+"""Operations of a fused kernel that are in its title."""
 
 
 def _inductor(name: str, function: str, arguments: str) -> KernelKind | None:

@@ -37,6 +37,7 @@ class FamilyShare:
 
 
 _SHOWN = 3
+"""Names of kernels that are told of each kind."""
 OTHER_NOTABLE = 0.1
 """Of the kernels' time: with so much in no family the table of families says less, and how to tell more of it."""
 

@@ -30,6 +30,7 @@ _STEPS = frozenset(
 _FUSIBLE_REDUCTIONS = ("reduce mean", "reduce sum", "reduce max", "reduce welford", "reduce norm")
 _SECTOR_BYTES = 32
 _STEPS_SHOWN = 4
+"""Kernels of a chain that are named; of more the first two and the last."""
 _PARTS = (
     ("RMSNorm in parts", ("pow", "mean", "rsqrt")),
     ("LayerNorm in parts", ("mean", "rsqrt", "sub")),

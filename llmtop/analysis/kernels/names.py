@@ -12,6 +12,7 @@ from llmtop.text import base_name, shorten
 _TOKEN = re.compile(r"[A-Za-z_]\w*|\d+")
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _SHOWN_WORDS = 2
+"""Words that tell kernels of one title from each other."""
 _LONGEST = 20_000
 """Names of tens of kilobytes exist; what differs beyond this is left to the number that tells them apart."""
 _FILLER = frozenset({"void", "const", "int", "unsigned", "long", "bool", "char", "unnamed", "native", "detail", "std"})

@@ -212,6 +212,7 @@ def only_range(trace: Trace, wanted: str) -> Trace | Unknown:
 
 
 _NAMED = 8
+"""Ranges that are named where there is none by the name that was asked for."""
 _WITHOUT_RANGE = "the report without --range has it"
 WINDOW_FACT = "window"
 """The time that a trace was cut to, since the capture began: "10.0 ms to 20.0 ms"."""

@@ -23,6 +23,7 @@ _REGISTER_UNIT = 256
 _SHARED_UNIT, _OLD_SHARED_UNIT = 128, 256
 """Bytes that a block gets at a time, from compute capability 8.0 on and before."""
 _AMPERE = 8
+"""The first major compute capability whose shared memory is given in smaller units."""
 _ATTRIBUTE = "device__attribute_"
 
 

@@ -41,7 +41,9 @@ NO_LINE = "(no line)"
 _NO_TEXT = Unknown("no line of it is known")
 _NO_COST = Unknown("not collected", NO_CODE.remedy)
 _KERNEL_WIDTH = 28
+"""Cells of the column of kernels."""
 _NAMED = 3
+"""Kernels that are named in one sentence."""
 _SPENT = (
     Column("share", "of kernel", "ratio", 9, 0, "of the kernel's waiting warps, as they were sampled"),
     Column("samples", "samples", "1", 9, 3, "samples of its warps, waiting or not"),
@@ -254,6 +256,7 @@ _HOT_SHARE = 0.25
 _FEW_LINES = 2
 """Of a kernel whose code is that of one line it says nothing where it waits."""
 _LONGEST_LINE = 80
+"""Characters of a source line that are quoted."""
 
 
 def hot_line(trace: Trace, launch: int) -> str:

@@ -15,9 +15,11 @@ from llmtop.text import shorten
 _LEAST_SHARE = 0.02
 """Of the time: kernels with less are too narrow to be looked into."""
 _MOST_KERNELS = 12
+"""Kernels whose code is told apart in the flame, those first that wait longest."""
 _LEAST_WIDTH = 1e-4
 """Of a kernel's waiting: instructions with less are left out of its frames."""
 _LONGEST_LINE = 60
+"""Characters of a source line that are in a frame."""
 Step: TypeAlias = "tuple[str, NodeKind]"
 """A frame: its name and its kind."""
 Weighed: TypeAlias = "tuple[tuple[Step, ...], float]"

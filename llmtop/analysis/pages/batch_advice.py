@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from llmtop.model import Target, Trace, Track
 
 _NOW_NS = 15 * NS_PER_S
+"""In which the batch of now is the mean."""
 _KV_WINDOW_NS = 60 * NS_PER_S
+"""In which the KV cache's use is the highest one."""
 _LEAST_USED = 0.05
 """Of a cache that is emptier the gauge's rounding tells more than the requests."""
 _SURE = 2.0

@@ -39,14 +39,17 @@ if TYPE_CHECKING:
     from llmtop.model import Target, Trace, Track
 
 _MOST_PARTS = 3
+"""Parts of a step, the largest first, for which it is said what would shorten them."""
 _NARROWER = ((2.0, 1.0, "8 bits"), (1.0, 4.25 / 8, "4 bits"))
 """Bytes of a value from which on, those that it becomes, and what that is called. Four bits have a scale for each 64
 values (Machine Learning Systems, block-wise quantization)."""
 _NEARLY = 0.75
 _LEAST_LARGER = 1.1
+"""Times the batch of now, from which on a larger one is worth a line."""
 _SMALL_BATCH = 16.0
 """Running requests up to which verifying drafts is nearly free (the 70B case study, round 3)."""
 _LEAST_DRAFTED = 100.0
+"""Drafted tokens, below which nothing is said of how many are taken."""
 _PRECISION, _COMPILATION, _GRAPHS, _DRAFTS, _BATCHES = (
     f"Performance Engineering, {where}"
     for where in (

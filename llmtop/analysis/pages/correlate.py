@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 WINDOW_NS = 120 * NS_PER_S
 """At one sample a second a minute has few independent ones; much more than two is not "now"."""
 LONGEST_LAG_NS = 5 * NS_PER_S
+"""By how much one series may come before another."""
 SIGNIFICANT = 0.05
+"""The p below which chance alone is called unlikely (Fisher)."""
 _MOST_THREADS = 16
 """Threads whose queueing is added up, the most interesting first: the others of a large pool hardly run."""
 _LEAST_SHARE = 0.01

@@ -160,6 +160,7 @@ def _of_life(trace: Trace) -> Iterator[Event]:
 
 
 _AT_ONCE_NS = 2 * NS_PER_S
+"""A mark so near to the beginning of a fault tells of the same."""
 
 
 # What a server's counters tell

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from llmtop.analysis.views import Cell
 
 HISTORY_NS = 120 * NS_PER_S
+"""Of the small graphs."""
 SLOW_PERIOD_NS = 2 * NS_PER_S
 """How often health, processes, stragglers and efficiency are worked out: means of many seconds, or what hardly moves,
 which for eight GPUs cost more than all that moves with each reading."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from llmtop.model import Metric, Target
 
 SELF_WINDOW_NS = 10 * NS_PER_S
+"""In which llmtop's own cost is the mean."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from llmtop.model import Series, SourceLane
 
 WINDOW_NS = 60 * NS_PER_S
+"""That lanes show, unless another is asked for."""
 RUN_QUEUE_TOP = 25.0
 """Top of the run-queue lane in %, where all of it fits: on a scale to 100 the few per cent that already hurt would not
 show. Above it the scale is that of other shares, so that a third never looks fuller than two thirds."""

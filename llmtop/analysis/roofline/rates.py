@@ -32,6 +32,7 @@ IDLE_SHARE = 0.001
 STALE_NS = 5 * NS_PER_S
 """A point older than this, and than three of its own periods, is not "now"."""
 _TOGETHER_NS = NS_PER_S // 4
+"""Readings whose ends are no further apart are of one look."""
 _MOST_POINTS = 80
 """A trail is a path, not a record: more points only cost time to place."""
 PIPES = (

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from llmtop.model import Target
 
 GHOST_BATCHES = (1, 8, 32, 128)
+"""Batches for which it is shown where decoding would lie."""
 FROM_TOKENS = "from tokens"
 """The label of the last rung."""
 FAR_APART = 1.3

@@ -13,6 +13,7 @@ LAUNCHES_SAVED = 0.8
 ELEMENTWISE_SAVED = 0.7
 """Of the time in element-wise kernels, what fusing them takes away (napkin math 1.3: about 70 percent)."""
 _LEAST_ACCEPTED = 1e-9
+"""How near the acceptance is found by halving."""
 
 
 def largest_batch(memory_bytes: float, weight_bytes: float, cache_bytes_per_request: float) -> int:

@@ -42,6 +42,7 @@ source = "vLLM pull requests 10635 and 25301 (tokenising on the event loop); SGL
 _WAITS = 0.5
 """Share of the time that engine and workers sleep or poll for want of input: with work at hand they would not."""
 _NOTABLE = 0.05
+"""Share of the time that a thread waits for a CPU, from which on that is evidence."""
 _MOSTLY = 0.5
 """Share of the time that the thread must work, of all in which it works or queues: else it is short of a CPU."""
 

@@ -22,6 +22,7 @@ source = (
 )
 
 _NOTABLE_SHARE = 0.05
+"""Of the kernels' time, from which on a kernel of attention is judged."""
 
 
 @dataclass(frozen=True, slots=True)

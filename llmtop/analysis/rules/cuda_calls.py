@@ -16,6 +16,7 @@ summary = "The GPU idles while the launching thread is in other CUDA calls."
 source = idle.SOURCE
 
 _NAMES = 2
+"""Calls that the message names."""
 _ACTION = (
     "take them out of the loop: ask for attributes and occupancy once, create streams, events and contexts before; "
     "where such a call lasts it waits for a lock that another thread holds in CUDA, or for the driver to be set up"

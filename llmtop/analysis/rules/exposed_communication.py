@@ -32,7 +32,9 @@ _ONE_SIDED = 2 / 3
 _MORE = 1.05
 """Times the computing time of any other GPU: less is scatter. Ours."""
 _NAMES = 3
+"""Kernels that are named."""
 _GPUS = 2
+"""GPUs that have a line of their own."""
 _TOLD_SHARE = 0.25
 """Of the exposed time: less waiting is only evidence."""
 

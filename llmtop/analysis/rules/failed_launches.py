@@ -13,6 +13,7 @@ summary = "A kernel launch failed: what its results are read from is not what it
 source = "CUDA C++ Programming Guide (error checking: a launch reports its errors at a later call)"
 
 _SHOWN = 4
+"""Names with a line of their own."""
 
 
 def check(trace: Trace) -> Iterator[Finding]:

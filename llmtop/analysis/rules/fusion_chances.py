@@ -22,7 +22,9 @@ source = (
 )
 
 _LEAST_SHARE = 0.01
+"""Of the kernels' time, that all chains together must save."""
 _SHOWN = 4
+"""Chains with a line of their own."""
 _OF_TIMES = "in each chain all but its longest kernel"
 _OF_BYTES = "the traffic between them, at the rate at which they move theirs, and a start less for each"
 _OF_BOTH = f"{_OF_TIMES}; where bytes were counted, {_OF_BYTES}"

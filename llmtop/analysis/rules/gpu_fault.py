@@ -43,6 +43,7 @@ _WHAT_TO_DO: Final = {
 }
 _ADDRESS = re.compile(r"\[R(\d+)(\.64)?(?:\+(-?0x[0-9a-f]+))?\]")
 _SHOWN = 4
+"""Blocks that are named."""
 _UNPACKING: Final = {".gz": "gunzip -k", ".xz": "unxz -k", ".zst": "unzstd"}
 """What unpacks a file beside itself and keeps it, by how its name ends."""
 

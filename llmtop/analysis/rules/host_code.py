@@ -25,7 +25,9 @@ summary = "The GPU idles while the launching thread runs its own code."
 source = idle.SOURCE
 
 _FUNCTIONS = 3
+"""Functions that are named."""
 _NOTABLE = 0.05
+"""Share of what is lost, from which on it is told that the GPU had run dry under a call."""
 _WARM = "warm up before, or cache what was compiled"
 
 

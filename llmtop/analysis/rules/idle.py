@@ -26,8 +26,11 @@ _FOUND_SHARE = 0.02
 _ALIKE = 0.5
 """GPUs with so much of what the worst one has are named with it, and any with enough for a finding of its own."""
 _PARTS = 4
+"""Parts of the idle time that are evidence, the largest first."""
 _RANGES = 3
+"""Ranges that are named."""
 _OTHERS = 3
+"""Lines of further GPUs, those that share a cause in one."""
 _TOLD_SHARE = 0.01
 """Of what a finding is about: parts below it are not evidence."""
 

@@ -22,6 +22,7 @@ _NOTABLE_SHARE = 0.05
 _FITTING_SHARE = 0.5
 """Of the L2: from Ampere on large chips have it in two halves, and what both need is in both. Ours."""
 _SHOWN = 4
+"""Kernels that are named."""
 
 
 def check(trace: Trace) -> Iterator[Finding]:

@@ -21,9 +21,11 @@ summary = "More requests come than the server finishes."
 source = "NVIDIA AIPerf guide, server metrics (waiting grows with running flat: saturation)"
 
 _WINDOW_NS = 60 * NS_PER_S
+"""In which a queue is looked at."""
 _LEAST_SAMPLES = 9
 """Three in each third of the window."""
 _LEAST_S = 5.0
+"""That its readings have to span."""
 _LEAST_GROWTH = 3.0
 """Requests: less than this is noise of arrivals."""
 _TOO_FEW = Unknown(f"fewer than {_LEAST_SAMPLES} readings of the queue over {_LEAST_S:.0f} s yet", "wait some seconds")

@@ -23,10 +23,13 @@ summary = "The server is saturated: a queue stands, and requests wait in it for 
 source = "NVIDIA AIPerf guide, server metrics (waiting); Little (1961), L = lambda W; TTFT below 500 ms is acceptable"
 
 _LEAST_SECONDS = 8.0
+"""That its readings have to span."""
 _LEAST_WAITING = 2.0
+"""Requests, in the mean: fewer come and go."""
 _LONG_S = 0.5
 """A wait of more than the time that a first token may take (seed: TTFT below 500 ms is generally acceptable)."""
 _LATENCY_NS = 60 * NS_PER_S
+"""In which waits are looked at."""
 _NO_WAIT = Unknown("how long requests wait is not told, and none were finished", "look for longer")
 
 

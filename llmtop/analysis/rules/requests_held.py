@@ -16,6 +16,7 @@ summary = "Requests are held back before they may run, for something other than 
 source = "vLLM, metrics (num_requests_waiting_by_reason: deferred by transient constraints); SGLang, metrics (queues)"
 
 _LEAST = 1.0
+"""Requests, in the mean, that are held back."""
 _MOST = 0.5
 """Share of those that wait for any reason: the others wait for room, which other rules tell of."""
 

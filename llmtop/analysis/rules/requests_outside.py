@@ -58,7 +58,9 @@ def _says_waits(trace: Trace) -> Iterator[str]:
 
 
 _ASLEEP = 0.5
+"""Share of its time from which on a front's thread waits."""
 _BUSY = 0.5
+"""And from which on one is at work."""
 
 
 def _action(trace: Trace, front: ServerThread | None) -> str:

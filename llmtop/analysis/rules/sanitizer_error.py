@@ -27,6 +27,7 @@ _WHAT_TO_DO: Final = (
 _MISALIGNED = "an access must begin at a multiple of its size: look at pointers made from bytes, and float4"
 _OUTSIDE = "compare the index with the size of the allocation: mostly the last block, or a size that is no multiple"
 _SHOWN = 6
+"""Notes, and frames of a stack, that are told."""
 
 
 def check(trace: Trace) -> Iterator[Finding]:

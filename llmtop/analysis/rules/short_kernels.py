@@ -21,6 +21,7 @@ source = (
 _SHORT_NS = 5_000.0
 """What a launch takes on the CPU side, at least where PyTorch makes it."""
 _MOST = 0.5
+"""Of all launches, that have to be short."""
 _NOTABLE_SHARE = 0.1
 """Of the kernels' time."""
 _ACTION = Words(
@@ -29,7 +30,9 @@ _ACTION = Words(
     other="fewer, larger kernels: fused ones, more work in each; launches cost least in CUDA graphs",
 )
 _FEWEST = 50
+"""Launches with a time, of fewer of which nothing is said."""
 _SHOWN = 3
+"""Kinds of kernels that are named."""
 
 
 def check(trace: Trace) -> Iterator[Finding]:

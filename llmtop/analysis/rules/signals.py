@@ -36,16 +36,19 @@ SLOW_SCRAPE_S = 1.0
 """An event loop with room answers for its metrics in milliseconds; vLLM's at its limit took 1 to 4 s."""
 
 _ALL_THE_TIME = 0.9
+"""Share of the window, from which on there were requests all the time."""
 _MOSTLY_COVERED = 0.5
 """Share of the window in which both the GPU and its thread must have been read."""
 _BEFORE_NS = 60 * NS_PER_S
 """What was "before" the window: the minute until it began."""
 _SLOWER = 1.25
+"""Times what it was, from which on a step is slower."""
 _LEAST_OUTSIDE = 2.0
 """Requests more than the engine knows of. One may be a page of metrics, or a check of the server's health."""
 _MOST_OF_IT = 0.5
 """Share of the requests without an answer."""
 _FEWEST_LOOKS = 4
+"""At connections, of fewer of which nothing is said."""
 _SAME_LOAD = 0.9
 """Fewer tokens of so many fewer requests are no slowdown."""
 

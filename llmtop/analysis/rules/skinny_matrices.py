@@ -25,6 +25,7 @@ _FEW = 16
 _SAVED = 0.5
 """Of the time for each token, by twice the batch: the weights are read once for both."""
 _SHOWN = 3
+"""Kernels with a line of their own."""
 
 
 def check(trace: Trace) -> Iterator[Finding]:

@@ -29,6 +29,7 @@ _FOUND_SHARE = 0.02
 _STANDS_OUT = 1.5
 """Times the median step, from which on a step is told whatever its share of the capture. Ours."""
 _TOLD = 4
+"""Steps with a line of their own."""
 _AMONG_LONGEST = 0.5
 """Of what the slowest step takes longer, the share from which on others are slow as it is."""
 _DOES = {

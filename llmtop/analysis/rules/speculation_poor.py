@@ -19,8 +19,11 @@ summary = "Less than half of the drafted tokens are accepted: each step verifies
 source = "Machine Learning Systems, Performance Engineering (speculative decoding: acceptance, and batches below 16)"
 
 _WINDOW_NS = 60 * NS_PER_S
+"""In which drafted tokens are counted."""
 _POOR = 0.5
+"""Share of drafted tokens that are taken, below which drafting is hardly worth its time."""
 _LEAST_DRAFTED = 100.0
+"""Tokens, of fewer of which nothing is said."""
 _LARGE_BATCH = 16.0
 """Running requests from which verifying is not free any more: the GPU has no arithmetic to spare."""
 

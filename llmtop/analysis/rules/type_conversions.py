@@ -23,6 +23,7 @@ source = "DeepSeek-OCR kernel-level profiling, V2 (6 % of the time in conversion
 _NOTABLE_SHARE = 0.03
 """Of the kernels' time, of those that stand alone. Ours."""
 _SHOWN = 3
+"""Kernels with a line of their own."""
 _FEWEST_LAUNCHES = 10
 """With fewer a share says what was captured, not what runs."""
 

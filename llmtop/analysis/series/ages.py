@@ -16,6 +16,7 @@ INTERVALS = 2
 _LEAST_NS = NS_PER_S
 """At more than 2 Hz polls jitter by more than an interval."""
 _USUAL_S = 1.0
+"""Between two polls, where a recording does not say."""
 
 
 def interval_s(trace: Trace) -> float:
@@ -39,6 +40,7 @@ def known_ns(series: Series | None) -> int | None:
 
 
 _LOOK_BACK = 64
+"""Samples among which the newest one with a value is looked for."""
 
 
 def old_s(trace: Trace, kind: TrackKind) -> float:
@@ -87,3 +89,4 @@ def age_text(seconds: float) -> str:
 
 
 _MINUTES_FROM_S = 120
+"""From which age on it is told in minutes."""

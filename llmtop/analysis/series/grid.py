@@ -26,6 +26,7 @@ Cells: TypeAlias = "tuple[float | None, ...]"
 LONGEST_STEP_NS = 5 * NS_PER_S
 """No live source is polled less often; readings further apart, and three times further than usual, leave a gap."""
 _LEAST_COVERED = 0.5
+"""Share of a cell that was looked at, below which the cell is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

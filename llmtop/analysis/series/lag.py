@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     from llmtop.analysis.series.grid import Cells
 
 LEAST_SAMPLES = 30
+"""That two series must have in common."""
 LEAST_EFFECTIVE = 6.0
+"""And so many that do not follow from each other."""
 LEAST_CHANGES = 5
 """So many samples must differ from the most frequent value: one burst is an anecdote."""
 _RANK_VARIANCE = 1.06
 _SUM_END = 5
+"""Autocorrelations are added up to a fifth of the samples: further out they are noise."""
 _HIGHEST = 1 - 1e-9
 
 

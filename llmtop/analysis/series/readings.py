@@ -189,6 +189,7 @@ def rate_history(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -
 _rate_histories: dict[tuple[str, str, int], RateHistory] = {}
 """By track, metric and window, as it was last asked for: of hundreds of samples all but one are those of then."""
 _MOST_HISTORIES = 256
+"""Histories that are kept; then all are made anew."""
 
 
 def source(trace: Trace, track: TrackId, metric: Metric) -> str:

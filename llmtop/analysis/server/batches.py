@@ -24,6 +24,7 @@ WINDOW_NS = 300 * NS_PER_S
 _STEADY = 0.25
 """Between two looks a batch may change by this part of itself: the time between tokens is a mean over that."""
 _LEAST_POINTS = 8.0
+"""That do not follow from each other, of fewer of which no line is drawn."""
 _LEAST_RATIO = 1.5
 """Largest batch over smallest one, from which on a slope is more than noise beside a level."""
 _LEAST_SURE = 3.0

@@ -27,15 +27,18 @@ SILENT_S = 0.85
 """Without an answer for so long, and three times longer than usual, it hangs: a page takes milliseconds. Just under a
 second, so that the poll after the one that asked says so, within two seconds at 1 Hz."""
 _LONGER = 3.0
+"""Times what answers usually take, from which on one is late."""
 STARTING_S = 60.0
 """A server that was seen to start may take connections long before it can answer: its model is loaded meanwhile."""
 SLOW_S = 1.0
 """A page that takes so long, three times in a row, waits its turn behind requests that do too."""
 _LOOKS = 3
+"""Answers in a row that must be slow."""
 _OWN = 0.8
 """Share of its time by which a page is slower than a request for next to nothing, from which it is slow by itself."""
 _FIRST_HTTP = 100
 _SERVER_ERROR = 500
+"""The first status that is the server's fault (RFC 9110, 15.6)."""
 _NOT_READY = (501, 503)
 """llama-server answers 501 without --metrics, and servers that load their model 503."""
 _LOST = {
@@ -213,6 +216,7 @@ def _good_times(answers: Series, times: Series | None) -> list[float]:
 
 
 _REMEMBERED = 60
+"""Answers among which good ones are looked for."""
 
 
 def _usual_s(answers: Series, times: Series | None) -> float:

@@ -43,6 +43,7 @@ def for_s(since_ns: int, now_ns: int) -> str:
 
 
 _MINUTES_FROM_S = 120
+"""From which time on it is told in minutes."""
 
 
 def said_of(fault: Fault, now_ns: int) -> str:

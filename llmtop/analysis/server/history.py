@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WINDOW_NS = 300 * NS_PER_S
+"""That the server's history shows."""
 _LATENCIES = (
     ("TTFT mean", v.SERVER_TTFT),
     ("ITL mean", v.SERVER_ITL),

@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 GROWTH_WINDOW_NS = 30 * NS_PER_S
 """Some scheduler rounds long: one request that comes or ends is no trend."""
 _LEAST_S = 8.0
+"""That its readings have to span."""
 _LEAST_SAMPLES = 8
+"""And how many there have to be."""
 _STEADY = 2.0
 """Growth of the window's first and second half may differ by this factor, or it tells nothing of what comes."""
 _FARTHEST_S = 3600.0
+"""A cache that would not be full within this time is not said to fill up."""
 _FULL = 0.995
+"""Share from which on it is full: blocks are rounded."""
 _JUST_NOW_NS = 5 * NS_PER_S
 """A cache that was full longer ago may have emptied: its gauge says so."""
 

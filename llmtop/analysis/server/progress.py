@@ -41,8 +41,11 @@ SPINNING_NS = 10 * NS_PER_S
 _RESTS = 0.02
 """Of a core, of all processes that drive GPUs together: timers and heartbeats take less."""
 _GPU_RESTS_PERCENT = 5.0
+"""SM activity below this: no GPU has work."""
 _GPU_SPINS_PERCENT = 50.0
+"""From this on a kernel runs,"""
 _MOVES_NOTHING_PERCENT = 2.0
+"""which waits where neither DRAM nor the tensor cores do more than this."""
 _PROGRESS: tuple[Metric, ...] = (
     v.SERVER_OUTPUT_TOKENS,
     v.SERVER_PROMPT_TOKENS,

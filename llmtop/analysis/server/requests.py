@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _ONCE = 1.5
 """Observations for each request that ended, up to which a latency is told once a request and not with each token."""
 _ROUNDING = 1e-6
+"""So that 0.29 in binary is 29 %."""
 _EXACT = 0.005
 """Bounds of a share that are closer are one number in whole per cent."""
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ENDED_WINDOW_NS = 60 * NS_PER_S
 """What ended is counted over so long at least."""
 _LEAST_ENDED = 10
+"""Requests, of fewer of which nothing is said."""
 _SHORT = 0.25
 """Requests of a mean length below this share of the window: then what ended in it is what was generated in it, but for
 that share at its two ends."""

@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 RATE_WINDOW_NS = 10 * NS_PER_S
 """Long enough to smooth a scrape that comes late, short enough to follow a burst."""
 _LEAST_WINDOW_NS = 2 * NS_PER_S
+"""However young a server is, rates are of so much time."""
 LATENCY_WINDOW_NS = 60 * NS_PER_S
 """A p99 needs observations: a minute of a busy server has hundreds."""
 HISTORY_NS = 120 * NS_PER_S
+"""Of the small graphs."""
 
 _COUNTS = frozenset({"/min", "req/s", "tok/s", "requests"})
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 HISTORY_NS = 60 * NS_PER_S
+"""Of the small graphs."""
 _MOST = 8
 """Stacks, wakers, members that are listed."""
 _NO_WAKES = Unknown("no probe saw who wakes it")

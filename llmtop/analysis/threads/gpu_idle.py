@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _QUARTER_NS = NS_PER_S // 4
 """Polls come a little early or late: cells are a whole number of quarters of a second long."""
 _LEAST_CELLS = 2
+"""Of fewer nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)

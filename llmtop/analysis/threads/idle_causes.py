@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 WINDOW_NS = 60 * NS_PER_S
+"""In which idle time is explained."""
 NO_REQUEST = "no_request"
 UNKNOWN = "unknown"
 ESTIMATE = "an estimate: within each sampling interval idle time is split in proportion"
@@ -52,7 +53,9 @@ _WORDS = {
 _OF_THE_GPU = {ThreadCause.GPU_DRIVER, ThreadCause.DISK, ThreadCause.UNINTERRUPTIBLE, ThreadCause.CUDA_SYNC}
 """Waits that are not for another thread of the server."""
 _NOTABLE = 0.05
+"""Share of the time, and of the idle time, from which on it is worth a word."""
 _MOST_IN_SENTENCE = 3
+"""Causes that a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 FRESH_NS = 60 * NS_PER_S
 """Of many thousand processes a look takes so long that it comes once a minute."""
 WINDOW_NS = 15 * NS_PER_S
+"""In which neighbours are the mean."""
 _ALIKE = 1.2
+"""Neighbours that differ by less than this factor stand in the order of their names: they do not change places at each
+look."""
 STEAL_PERCENT = 5.0
 """Stolen time from which it is worth a line: every twentieth step is late by a time slice."""
 INTERRUPTS_PERCENT = 10.0

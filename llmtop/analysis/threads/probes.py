@@ -35,10 +35,12 @@ _FEWEST_LOOKS = 4
 _STILL_NS = 120 * NS_PER_S
 """How long a thread that was seen polling is taken to go on: a quarter to a half of the probes' longest rest."""
 _POLLING_STEP_NS = 2 * NS_PER_S
+"""In which polling is told from work."""
 _LAST_TOLD_NS = 6 * NS_PER_S
 """Of a server with hundreds of threads, those that sleep on are told of every fifth second."""
 
 AWAKE = 0.9
+"""Share of its time from which on a thread never sleeps."""
 YIELDS_PER_S = 50_000
 EMPTY_POLLS_PER_S = 5_000
 """Thresholds of polling. A thread that is awake 90 % of the time, makes more than 50,000 sched_yield or 5,000 polls

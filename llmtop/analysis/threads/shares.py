@@ -34,13 +34,16 @@ if TYPE_CHECKING:
     from llmtop.model import Series
 
 WINDOW_NS = 10 * NS_PER_S
+"""In which threads are the mean."""
 SAMPLED = "sampled at each poll"
 EXACT = "measured at each sleep"
 _CLOSE = 0.02
 """Clocks and probes are read at different moments: what differs by no more than this share is the same."""
 _NO_CLOCKS = Unknown("of its threads this trace tells no time on a CPU")
 _MOSTLY = 0.5
+"""Share from which on most is meant."""
 _HARDLY = 0.03
+"""Share of its time below which a thread hardly runs."""
 HELD_UP = frozenset({ThreadCause.DISK, ThreadCause.UNINTERRUPTIBLE, ThreadCause.CUDA_SYNC, ThreadCause.GPU_DRIVER})
 """Nobody sleeps in these for want of work."""
 
@@ -323,6 +326,7 @@ class _Asleep:
 _asleep: dict[str, _Asleep] = {}
 """Of a server's hundreds of threads most sleep for good. One that has not run since is in the same sleep."""
 _MOST_ASLEEP = 4096
+"""Threads whose sleep is remembered; then all are looked at anew."""
 
 
 def _asleep_as_before(trace: Trace, track: TrackId, window_ns: int) -> _Asleep | None:

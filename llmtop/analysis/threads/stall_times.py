@@ -33,6 +33,7 @@ _BUSY_HELPER = 0.25
 """So does any other: pools, event loops of libraries and helpers hold dozens, each as wide as the one thread that the
 server waits for. What they do on a CPU is drawn in any case."""
 _ALIKE = 0.05
+"""Of the time, in steps of which threads are put in order: they do not change places at each look."""
 AWAKE = frozenset({ON_CPU, RUN_QUEUE, PythonState.RUNNING}) | HELD_UP
 """The states of time that is not slept by design."""
 _FOR_WORK = frozenset({ThreadCause.EPOLL, ThreadCause.POLL, ThreadCause.SIGNAL, ThreadCause.CHILD})
@@ -84,6 +85,7 @@ class _Sleep:
 _sleeps: dict[TrackId, _Sleep] = {}
 """By thread. `threads_view` gives one that sleeps on the very same shares again: most of a server's hundreds."""
 _MOST_SLEEPS = 4096
+"""Sleeps that are remembered; then all are made anew."""
 
 
 def _timed(track: TrackId, shares: Shares, stacks: Sequence[Stack]) -> Iterable[Stack]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from llmtop.model import Metric, Trace
 
 WINDOW_NS = 10 * NS_PER_S
+"""In which system calls are counted."""
 NOT_TIMED = Unknown("not timed: these calls are only counted", "calls that do not wait say nothing by their length")
 _SHED = Unknown("not timed in this window: the probes would cost too much", "it is tried again by itself")
 _NONE = Unknown("system calls have not been read yet", "wait for the first report of the probes")

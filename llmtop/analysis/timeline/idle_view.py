@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 _TOLD = 3
+"""Functions, and ranges, that are named of each cause."""
 BLOCKS, ASCII_LEVELS = " ▁▂▃▄▅▆▇█", " _.:-=+*#"
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TITLE = "Memory over time"
 _NAMED = 3
+"""Owners of what grows that are named."""
 _COLUMNS = (
     Column("device", "of", width=22, shrink=4, help="the device, and the process where it is told"),
     Column("memory", "memory", width=18, shrink=5, help="the kind of memory"),

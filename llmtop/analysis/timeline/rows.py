@@ -54,10 +54,12 @@ _LITTLE, _BARELY = 0.005, 0.1
 """Streams and threads with less than this share of what the busiest one has are folded away, but for a few; all those
 that do nothing but what stands in the background."""
 _FEW = 4
+"""Rows that are kept open where they are used at all."""
 _GPU_TRACKS = frozenset({TrackKind.GPU, TrackKind.GPU_INSTANCE, TrackKind.GPU_PROCESS, TrackKind.STREAM})
 _HOST_TRACKS = frozenset({TrackKind.PROCESS, TrackKind.THREAD, None})
 """None is what belongs to no thread that is known."""
 _MOST_DOMAINS = 8
+"""Of NVTX that have a row each; of more, all have one."""
 _DOMAIN = re.compile(r"([A-Za-z_][\w.-]*):(?=[^:\s])")
 """What an NVTX domain's ranges begin with; not C++'s `aten::mm`, nor a colon in a sentence."""
 

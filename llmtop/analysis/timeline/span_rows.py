@@ -39,6 +39,7 @@ TITLES: Mapping[str, str] = {
 """The kinds of spans that are listed, in this order; kernels have a table of their own, but for what they send to other
 ranks, of which a row has those of one operation, size and group."""
 _LISTED_VALUES = 3
+"""Values of one key that are listed."""
 
 
 @dataclass(frozen=True, slots=True)

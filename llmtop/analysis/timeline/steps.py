@@ -51,6 +51,7 @@ _TOGETHER = (1, 2, 4, 8, 16)
 _FOLLOWING = 4
 """Kernels that have to follow each other in both of two repetitions: what comes in no order has few such runs."""
 _NAMED = 3
+"""Phases that are named."""
 _IN_TURN = 4
 """Names of ranges that come by turns, at most: with more they are parts of a step."""
 _AS_OFTEN = 0.5

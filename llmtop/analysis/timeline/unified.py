@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 _TOLD = 5
+"""Pages with a line of their own."""
 _TO_GPU, _TO_CPU = "migration HtoD", "migration DtoH"
 
 

@@ -194,6 +194,7 @@ _LONGER = 1.1
 _FEWEST = 5
 """Steps of a phase from which on one of them can be an outlier."""
 _TOLD = 5
+"""Parts of which it is told that they are longer, the largest first."""
 _NOTABLE = 0.05
 """Of what a slow step has more in all, the share from which on a part is worth a word."""
 _UNNAMED: Mapping[Share, str] = {}

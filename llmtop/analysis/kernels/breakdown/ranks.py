@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 _LISTED = 8
+"""Ranks whose clocks are told one by one; of more, how far these are apart."""
 
 
 @dataclass(frozen=True, slots=True)

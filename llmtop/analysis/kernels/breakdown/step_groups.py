@@ -26,6 +26,7 @@ _APART = 1.3
 _SCATTER = 3.0
 """Times the median deviations of both together: so far apart are their nearest members."""
 _NAMED = 4
+"""Steps that are named by their numbers; of more, how often they come."""
 _ABOUT = 0.2
 """Of the steps between two of them, the share by which that may change where they come "about every 10th"."""
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Stretches: TypeAlias = "Sequence[tuple[int, int]]"
 """From when to when, in order, apart from each other; in ns on the clock of the trace."""
 _NAMED = 8
+"""Ranges that are named where there is none by the name that was asked for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,6 +28,7 @@ _OF_A_RUN = frozenset({"started", "captured", "processes", "begins at", "delay",
 _SAME_CALLS = 0.05
 """How often a call is made, by which it differs without anybody having changed it."""
 _STACK_POINTS = 0.5
+"""Of 100, from which on the change of a function's own share is told."""
 
 
 # -- findings ---------------------------------------------------------------------------------------------------------

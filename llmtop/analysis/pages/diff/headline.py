@@ -224,6 +224,7 @@ def _by_calls(changes: Sequence[KernelChange]) -> Iterator[ChangePart]:
 
 
 _NAMED = 2
+"""Kernels that a part of the change is named after."""
 
 
 def _named(changes: Sequence[KernelChange]) -> str:

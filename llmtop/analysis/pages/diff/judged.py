@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from llmtop.model import Instances, KernelDetails, KernelTable, RuleResult, SectionTable, Trace, Value
 
 _NAMED = 4
+"""What was not collected is named up to so many."""
 _TITLES: Mapping[str, str] = {
     SpanKind.LAUNCH: "CUDA launches",
     SpanKind.CALL: "CUDA calls",

@@ -37,16 +37,23 @@ if TYPE_CHECKING:
 EXPLAINED = 10
 """Kernels whose counters are told side by side."""
 _REASONS = 8
+"""That are told of one kernel."""
 _SMALL = 0.02
 """Of all that changed: parts below it are summed up."""
 _CALLS = 15
+"""Rows of CUDA calls."""
 _FUNCTIONS = 20
+"""Rows of functions of stacks."""
 _SETUP = 20
+"""Lines of what was set otherwise."""
 _LONGEST_FACT = 100
+"""Characters of a setting."""
 _IDLE_POINTS = 0.005
+"""Of the capture, from which on the change of a cause's share is told."""
 _MOST_TIMES = 100.0
 """Above it "so many times" says nothing but that there was hardly any."""
 _FEWEST_ROWS = 5
+"""Rows of kernels that are there however little they changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _NO_TIMES = "not comparable in time"
 _NAMED = 3
+"""Parts of the change that the verdict names."""
 _NOTABLE = 0.1
 """Of what changed: the share from which on a part is named in the verdict."""
 _TIMES = 2.0
