@@ -5,14 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import random
-import re
 import sqlite3
 import statistics
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import closing
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -27,15 +25,13 @@ from llmtop.parsers.registry import load
 from llmtop.text import clean
 from tests.cli.by_tables import report_by
 from tests.cli.test_report_by import document
-from tests.nvidia_tools import tools
-from tests.parsers.sample_reports import OTHERS, SAMPLE_TRACES, content
+from tests.parsers.nsys_stats import EXPORTS, VERSION, Row, export, nsys, read, stats, tables
+from tests.parsers.sample_reports import SAMPLE_TRACES, content
 
-EXPORTS = sorted(SAMPLE_TRACES.rglob("*.sqlite*")) + sorted(OTHERS.rglob("*.sqlite"))
+__all__ = ["export", "nsys"]
 _KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
-_VERSION = re.compile(r"_v\d+$")
 Key: TypeAlias = tuple[str, ...]
 Durations: TypeAlias = dict[Key, list[int]]
-Row: TypeAlias = dict[str, str]
 
 
 class Sums(NamedTuple):
@@ -47,44 +43,12 @@ class Sums(NamedTuple):
     most: float
 
 
-@pytest.fixture(scope="module")
-def nsys() -> Path:
-    found = tools("nsys")
-    if not found:
-        pytest.skip("needs Nsight Systems' command line (nsys) on PATH, or below the folder that LLMTOP_NSIGHT names")
-    return next((program for program in found if "2023.4.4" in str(program)), found[0])
-
-
-@pytest.fixture(params=EXPORTS, ids=lambda path: path.name, scope="module")
-def export(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy: nsys reads no .xz, and would write beside its input."""
-    copied = tmp_path_factory.mktemp("stats") / "export.sqlite"
-    copied.write_bytes(content(request.param))
-    return copied
-
-
-@cache
-def read(export: Path) -> Trace:
-    return load(export)
-
-
-def stats(nsys: Path, report: str, export: Path) -> list[Row]:
-    """The rows of a report; none where nsys says that the export lacks what it takes."""
-    command = [str(nsys), "stats", "-r", report, "--format", "csv", "--force-export=false", str(export)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    lines = [line for line in said.splitlines() if line]
-    if any(line.startswith("SKIPPED") for line in lines):
-        pytest.skip(next(line for line in lines if line.startswith("SKIPPED"))[:200].replace(str(export), "it"))
-    table = lines[next(i for i, line in enumerate(lines) if line.startswith("Processing")) + 1 :]
-    return list(csv.DictReader(io.StringIO("\n".join(table))))
-
-
 def told(rows: Iterable[Row], key: str, count: str = "Num Calls", unit: str = "ns") -> dict[Key, Sums]:
     """What nsys sums up, with versions of one call as one."""
     parts: dict[Key, list[Sums]] = defaultdict(list)
     for row in rows:
         numbers = (float(row[f"{what} ({unit})"]) for what in ("Total" if unit == "MB" else "Total Time", "Min", "Max"))
-        parts[(_VERSION.sub("", clean(row[key])),)].append(Sums(int(row[count]), *numbers))
+        parts[(VERSION.sub("", clean(row[key])),)].append(Sums(int(row[count]), *numbers))
     return {
         name: Sums(sum(one.number for one in of), sum(one.total for one in of), min(one.least for one in of),
                    max(one.most for one in of))
@@ -99,13 +63,6 @@ def summed(trace: Trace, *kinds: str) -> dict[Key, Sums]:
         for name, start, end in zip(table.name_id, table.start_ns, table.end_ns, strict=True):
             found[(table.names[name],)].append(end - start)
     return {name: Sums(len(all_), sum(all_), min(all_), max(all_)) for name, all_ in found.items()}
-
-
-def tables(trace: Trace, *kinds: str) -> Iterator[SpanTable]:
-    for kind in kinds:
-        for spans in (trace.spans, trace.more_spans):
-            if kind in spans:
-                yield spans[kind]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +91,7 @@ def test_pushed_and_started_ranges_together_are_all(nsys: Path, export: Path) ->
 )
 def test_each_listed_number_equals_that_of_nsys_stats(nsys: Path, export: Path, report: str, what: Listed) -> None:
     rows, key = stats(nsys, report, export), "Operation" if what is Listed.COPY else "Name"
-    by_name = {_VERSION.sub("", clean(row[key])): row for row in rows}
+    by_name = {VERSION.sub("", clean(row[key])): row for row in rows}
     assert len(by_name) == len(rows), "no call of these captures is of two versions"
     ours = {_OPERATIONS.get(row.name.removesuffix(" (pageable)"), row.name): row for row in found_in(export, what)}
     assert ours.keys() == by_name.keys()
@@ -256,7 +213,7 @@ def test_launches_and_their_time_in_the_queue_equal_nsys_stats(nsys: Path, expor
     found = launches(read(export))
     assert len(rows) == len(found)
     for row in rows:
-        key = (row["PID"], row["TID"], row["DevId"], _VERSION.sub("", row["API Name"]), clean(row["Kernel Name"]))
+        key = (row["PID"], row["TID"], row["DevId"], VERSION.sub("", row["API Name"]), clean(row["Kernel Name"]))
         times = found[key]
         assert (len(times), sum(queue is not None for _, queue, _, _ in times)) == (
             int(row["Count"]),
