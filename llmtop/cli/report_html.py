@@ -392,7 +392,7 @@ _SPAN_COLUMNS = (
     Column("total", "total", "ns"),
     Column("mean", "mean", "ns"),
     Column("longest", "longest", "ns"),
-    Column("gpu", "GPU time", "ns", help="of what the range's thread launched in it"),
+    Column("gpu", "GPU time", "ns", help="of what its thread launched in the range, operator or call"),
     Column("launches", "launched", "1"),
     Column("bytes", "bytes", "bytes"),
     Column("rate", "rate", "bytes/s"),

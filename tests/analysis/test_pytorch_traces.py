@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections import Counter
@@ -98,6 +99,38 @@ def test_operators_are_rows_of_the_spans(tmp_path: Path) -> None:
         ("launch", "cudaLaunchKernel", 2, 16 * US),
         ("call", "cudaMemcpyAsync", 1, 20 * US),
     ]
+
+
+@pytest.mark.parametrize(
+    "path", [SHIPPED, SHIPPED.with_name("graph-and-eager.pt.trace.json.gz")], ids=lambda path: path.name
+)
+@pytest.mark.parametrize(("category", "kind"), [("cpu_op", "operator"), ("python_function", "python")])
+def test_operators_and_functions_have_the_gpu_time_that_their_threads_launched_in_them(
+    path: Path, category: str, kind: str
+) -> None:
+    told = [event for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] if event.get("ph") == "X"]
+    works: Counter[int] = Counter()
+    for event in told:
+        if event["cat"] in ("kernel", "gpu_memcpy", "gpu_memset"):
+            works[event["args"]["correlation"]] += round(event["dur"] * US)
+    calls = [event for event in told if event["cat"] in ("cuda_runtime", "cuda_driver")]
+    expected: Counter[str] = Counter()
+    for event in told:
+        if event["cat"] == category:
+            within = (call for call in calls if call["tid"] == event["tid"] and _lies_in(call, event))
+            expected[event["name"]] += sum(works[call["args"]["correlation"]] for call in within)
+    rows = [row for row in span_rows(load(path)) if row.kind == kind]
+    assert {row.name: row.gpu_ns for row in rows} == expected
+    assert rows or category == "python_function"
+
+
+def _lies_in(call: dict[str, Any], event: dict[str, Any]) -> bool:
+    return bool(event["ts"] <= call["ts"] < event["ts"] + event["dur"])
+
+
+def test_without_a_gpu_nothing_is_said_of_its_time(tmp_path: Path) -> None:
+    rows = span_rows(trace_of(tmp_path, [span("cpu_op", "aten::mm", 1000, 30)]))
+    assert [(row.name, row.gpu_ns, row.launches) for row in rows] == [("aten::mm", None, None)]
 
 
 def test_stacks_say_their_time_in_readable_units(tmp_path: Path) -> None:

@@ -58,7 +58,9 @@ _COLUMNS = (
     Column("total", "total", "ns", width=8, help="time added up; ranges within each other count each"),
     Column("mean", "mean", "ns", width=8, shrink=2, help="of one"),
     Column("longest", "longest", "ns", width=8, shrink=3, help="the longest one"),
-    Column("gpu", "GPU time", "ns", width=8, shrink=1, help="of what the range's thread launched in it"),
+    Column(
+        "gpu", "GPU time", "ns", width=8, shrink=1, help="of what its thread launched in the range, operator or call"
+    ),
     Column("launches", "launched", "1", width=8, shrink=5, help="kernels, copies and graphs launched in it"),
     Column("bytes", "bytes", "bytes", width=9, shrink=6, help="moved, of copies and fills"),
     Column("rate", "rate", "bytes/s", width=9, shrink=4, help="bytes over the time"),

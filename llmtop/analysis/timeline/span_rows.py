@@ -11,7 +11,7 @@ from llmtop.analysis.timeline.collectives import Collective, collectives, speed_
 from llmtop.analysis.timeline.listed import Statistics
 from llmtop.analysis.timeline.ranges import Demands, demands
 from llmtop.analysis.views import Cell
-from llmtop.model import NS_PER_S, SpanKind, SpanTable, Trace, Value
+from llmtop.model import API_CALLS, GPU_WORK, NS_PER_S, SpanKind, SpanTable, Trace, Value
 from llmtop.text import range_name
 
 COLLECTIVE = "collective"
@@ -38,6 +38,8 @@ TITLES: Mapping[str, str] = {
 }
 """The kinds of spans that are listed, in this order; kernels have a table of their own, but for what they send to other
 ranks, of which a row has those of one operation, size and group."""
+_ASKING = frozenset({SpanKind.NVTX, SpanKind.OPERATOR, SpanKind.PYTHON, SpanKind.REGION})
+"""What a thread is in as it gives GPUs work."""
 _LISTED_VALUES = 3
 """Values of one key that are listed."""
 
@@ -52,8 +54,8 @@ class SpanRow:
         total_ns: Their time added up; spans within each other, and on several threads, count each.
         bytes: Moved by those that say; None where none does.
         times: All that is to be told of how long they last.
-        gpu_ns: Of an NVTX range the GPU time of what was launched in it (`claims`), and how many launches; None
-            of others.
+        gpu_ns: Of a range, an operator, a Python or library call the GPU time of what was launched in it (`claims`),
+            and how many launches; None of others, and where the capture has no GPU work or no calls.
         recorded: What else is told of them, in words: "category io; payload 1 to 8".
         speed: Of collectives, how fast they were.
         what: What to call one where that is not what `TITLES` has.
@@ -99,11 +101,12 @@ def span_cells(row: SpanRow) -> tuple[Cell, ...]:
 
 def span_rows(trace: Trace, *, each: bool = False) -> tuple[SpanRow, ...]:
     """Rows by kind, those with the most time first; with each name of an NVTX range alone where that is wanted."""
-    launched = demands(trace) if SpanKind.NVTX in trace.spans else None
+    is_told = all(not trace.spans.keys().isdisjoint(kinds) for kinds in (_ASKING, API_CALLS, GPU_WORK))
+    launched = demands(trace) if is_told else None
     rows = []
     for kind in TITLES:
         if (spans := trace.spans.get(kind)) is not None:
-            found = _rows(spans, launched if kind == SpanKind.NVTX else None, each=each)
+            found = _rows(spans, launched if kind in _ASKING else None, each=each)
             term = trace.origin.range_term if kind == SpanKind.NVTX else ""
             rows += sorted((replace(row, what=term) for row in found), key=lambda row: -row.total_ns)
         elif kind == COLLECTIVE:
