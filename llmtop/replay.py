@@ -31,6 +31,7 @@ class Replay:
 
     interval_s = 0.5
     """Between two frames while it plays."""
+    look_stretch = 1.0
 
     def __init__(self, recording: RecordingReader, clock: Callable[[], float] = time.monotonic) -> None:
         self._recording = recording

@@ -386,6 +386,8 @@ class Session:
         following: Following | None = None,
     ) -> None:
         self.interval_s = interval_s
+        self.look_stretch = 1.0
+        """How many intervals apart polls are: more than one while llmtop would take more than its budget otherwise."""
         self.on_news = on_news
         self.recorder = Recorder(origin, window_s)
         self.target = target
@@ -559,8 +561,7 @@ class Session:
 
     def _poll_until_stopped(self, collector: Collector, stop: threading.Event, alarm: threading.Event) -> None:
         """Poll each period, and when the alarm goes off, which is `stop` where nothing else has any news."""
-        period_ns = int(max(self.interval_s, collector.period_s) * NS_PER_S)
-        soon_ns = min(period_ns, int(max(SECOND_LOOK_S, collector.period_s) * NS_PER_S))
+        soon_ns = int(max(min(self.interval_s, SECOND_LOOK_S), collector.period_s) * NS_PER_S)
         is_first = True
         # To ask a protocol takes longer than many a poll's own work.
         may_hurry, may_rest = isinstance(collector, Eager), isinstance(collector, Resting)
@@ -575,6 +576,7 @@ class Session:
                 self._append(collector.name, trace, stop)
             now = self._clock()
             is_soon = is_first or (may_hurry and cast("Eager", collector).is_eager)
+            period_ns = int(max(self.interval_s * self.look_stretch, collector.period_s) * NS_PER_S)
             due = max(due + (soon_ns if is_soon else period_ns), now)  # late polls are skipped, not made up for
             is_first = False
             if may_rest:

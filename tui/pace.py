@@ -1,4 +1,4 @@
-"""Frames come as often as the processor time that the live screen may take allows, whatever machine and server."""
+"""Frames and looks come as often as the processor time that llmtop may take allows, whatever machine and server."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _LOOKED_BACK = 20
 """Frames, of which the mean counts: some cost thrice the others, and keys that were pressed meanwhile cost time too."""
 _MOST_STRETCH = 3.0
 """Means over ten seconds that are five seconds old are still means of the same time, half of it."""
+_MOST_LOOK_STRETCH = 1.8
+"""A number that is two intervals old shows its age: those that are looked for as often as is allowed show none."""
 _LEAST_LOOKED = 5
 """The first frames load what the others use."""
 
@@ -32,10 +34,17 @@ class CpuClocks(NamedTuple):
 
 
 class _FrameCost(NamedTuple):
-    """From one frame to the next: seconds that drawing took, and the other threads' share of a core."""
+    """From one frame to the next.
+
+    Attributes:
+        drawing: Seconds that drawing took.
+        others: The other threads' share of a core.
+        unstretched: What that would have been, had they looked each interval.
+    """
 
     drawing: float
     others: float
+    unstretched: float
 
 
 def spent() -> CpuClocks:
@@ -55,13 +64,14 @@ class FramePace:
         self._last: CpuClocks | None = None
         self._frames: deque[_FrameCost] = deque(maxlen=_LOOKED_BACK)
 
-    def drawn(self) -> None:
-        """Note that a frame was drawn."""
+    def drawn(self, look_stretch: float = 1.0) -> None:
+        """Note that a frame was drawn, while collectors looked each `look_stretch` intervals."""
         now, last = self._spent(), self._last
         self._last = now
         if last is not None and now.at > last.at:
             drawing = now.drawing - last.drawing
-            self._frames.append(_FrameCost(drawing, (now.program - last.program - drawing) / (now.at - last.at)))
+            others = (now.program - last.program - drawing) / (now.at - last.at)
+            self._frames.append(_FrameCost(drawing, others, others * look_stretch))
 
     def apart_s(self, interval_s: float) -> float:
         """Seconds from one frame to the next: at least the interval, and beyond it at most `MOST_APART_S`."""
@@ -72,6 +82,15 @@ class FramePace:
         if interval_s >= MOST_APART_S:
             return 1.0
         return max(1.0, round(2 * min(_MOST_STRETCH, self._needed_s() / interval_s)) / 2)
+
+    def look_stretch(self, interval_s: float) -> float:
+        """How many intervals apart collectors have to look for the slowest frames to fit beside them; in tenths."""
+        most = min(_MOST_LOOK_STRETCH, MOST_APART_S / interval_s)
+        if most <= 1 or len(self._frames) < _LEAST_LOOKED:
+            return 1.0
+        left = OWN_BUDGET - statistics.fmean(frame.drawing for frame in self._frames) / MOST_APART_S
+        needed = statistics.fmean(frame.unstretched for frame in self._frames) / left if left > 0 else most
+        return max(1.0, math.ceil(10 * min(most, needed)) / 10)
 
     def _needed_s(self) -> float:
         """How far apart frames have to be for the budget."""

@@ -82,6 +82,16 @@ def test_a_collector_with_a_first_number_is_polled_again_soon() -> None:
     assert max(second - first, third - second) < 1_500_000_000
 
 
+def test_polls_are_further_apart_while_they_cost_too_much() -> None:
+    plain, news = FakeCollector("plain"), threading.Semaphore(0)
+    session = Session([plain], Origin("live"), interval_s=0.1, on_news=news.release)
+    session.look_stretch = 3.0
+    series = run_until(session, news, 3).get(TrackId("plain"), BEAT)
+    assert series is not None
+    _, second, third = series.times
+    assert third - second >= 0.25 * NS_PER_S
+
+
 class Aside(FakeCollector):
     """Looks in a process of its own."""
 

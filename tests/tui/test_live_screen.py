@@ -212,6 +212,14 @@ async def test_pause_stops_drawing_not_collecting() -> None:
         assert app.screen_text() != before
 
 
+@pytest.mark.parametrize(("stretch", "said"), [(1.0, "live 2 Hz"), (1.5, "live 1.3 of 2 Hz")])
+async def test_the_header_says_how_often_it_looks(stretch: float, said: str) -> None:
+    app = fixed_app()
+    session_of(app).interval_s, session_of(app).look_stretch = 0.5, stretch
+    async with running(app):
+        assert said in app.screen_text().splitlines()[0]
+
+
 async def test_what_is_held_is_one_moment_in_every_pane() -> None:
     """The server's pane has a pace of its own, and would lag behind the header by it."""
     app = fixed_app()

@@ -10,14 +10,14 @@ import pytest
 from llmtop.tui.pace import MOST_APART_S, CpuClocks, FramePace
 
 
-def paced(frames: Iterable[tuple[float, float, float]]) -> FramePace:
+def paced(frames: Iterable[tuple[float, float, float]], *, look_stretch: float = 1.0) -> FramePace:
     """After frames: seconds since the last one, of processor time for drawing, and of other threads."""
     told = ((at, drawing + others, drawing) for at, drawing, others in frames)
     clocks = [CpuClocks(*sums) for sums in accumulate(told, _add, initial=(0.0, 0.0, 0.0))]
     times = iter(clocks)
     pace = FramePace(lambda: next(times))
     for _ in clocks:
-        pace.drawn()
+        pace.drawn(look_stretch)
     return pace
 
 
@@ -65,3 +65,30 @@ def test_panes_that_need_not_follow_each_frame_wait_longer(drawing: float, stret
 
 def test_collectors_that_take_the_whole_budget_leave_the_slowest_pace() -> None:
     assert paced([(0.5, 0.010, 0.030)] * 20).stretch(0.5) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("drawing", "others", "stretch"),
+    [(0.010, 0.020, 1.0), (0.018, 0.0195, 1.0), (0.020, 0.0225, 1.3), (0.020, 0.05, 1.8), (0.05, 0.001, 1.8)],
+)
+def test_collectors_look_less_often_where_frames_a_second_apart_do_not_fit_beside_them(
+    drawing: float, others: float, stretch: float
+) -> None:
+    """Of 3.8 % of a core frames of 20 ms leave 1.8: what takes 2.25 % has to come 1.25 times as far apart."""
+    assert paced([(1.0, drawing, others)] * 20).look_stretch(0.5) == stretch
+
+
+@pytest.mark.parametrize(("interval_s", "stretch"), [(0.25, 1.8), (0.8, 1.3), (1.0, 1.0), (5.0, 1.0)])
+def test_looks_are_a_second_apart_at_most_where_more_was_asked_for(interval_s: float, stretch: float) -> None:
+    assert paced([(1.0, 0.02, 0.5)] * 20).look_stretch(interval_s) == stretch
+
+
+def test_collectors_that_look_less_often_do_not_hurry_again() -> None:
+    """They take as much less as they are stretched: the budget is held by that."""
+    pace = paced([(1.0, 0.020, 0.0225 / 1.3)] * 20, look_stretch=1.3)
+    assert pace.look_stretch(0.5) == 1.3
+    assert pace.apart_s(0.5) == pytest.approx(0.020 / (0.038 - 0.0225 / 1.3))
+
+
+def test_the_first_frames_do_not_slow_collectors() -> None:
+    assert paced([(0.25, 0.2, 0.1)] * 4).look_stretch(0.5) == 1.0

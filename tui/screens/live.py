@@ -128,7 +128,12 @@ class LiveApp(LlmtopApp):
         else:
             is_sent = self.live.send_frame()
         self.frame_drawn(is_sent=is_sent)
-        self.live.pace.drawn()
+        self._keep_budget()
+
+    def _keep_budget(self) -> None:
+        pace = self.live.pace
+        pace.drawn(self.session.look_stretch)
+        self.session.look_stretch = pace.look_stretch(self.session.interval_s)
 
     def _wait_s(self, now: float, above: Screen[Any] | None) -> float:
         """For how long a frame has to wait; 0 for not at all.

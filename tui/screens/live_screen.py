@@ -236,7 +236,9 @@ class LiveScreen(NumberedScreen):
         interval_s = self.session.interval_s
         apart_s = self.pace.apart_s(interval_s)
         drawn = f", drawn at {1 / apart_s:.1f} Hz" if apart_s > interval_s * _LATER else ""
-        return f"{now} live {1 / interval_s:.2g} Hz{drawn}", "good"
+        looks_s = interval_s * self.session.look_stretch
+        asked = f" of {1 / interval_s:.2g}" if looks_s > interval_s else ""
+        return f"{now} live {1 / looks_s:.2g}{asked} Hz{drawn}", "good"
 
     def _fill_rows(self) -> None:
         """The rows of a zoomed pane; or the log, which goes on to now whatever moment is shown."""

@@ -15,6 +15,8 @@ class Watched(Protocol):
 
     interval_s: float
     """Between two of them."""
+    look_stretch: float
+    """How many intervals apart it looks: more than one where looks cost much."""
     on_news: Callable[[], None] | None
     """Called, from any thread, when there is another one."""
 
