@@ -14,9 +14,12 @@ import pytest
 
 from llmtop.errors import FileError
 from llmtop.model import SpanTable, Trace
+from llmtop.parsers.nsys_directory import DirectoryExport
 from llmtop.parsers.registry import load
 from tests.nsys_capture import BLOCKED, PID, TID, Capture, add_table, global_id
 from tests.nvidia_tools import tools
+from tests.parsers.all_told import all_told
+from tests.parsers.full_export import full_export
 
 REAL = Path(__file__).parents[3] / "shared/samples/public/NCAR__GPU_workshop__MW_baseline.nsys-rep"
 Writer = Callable[[Any, Path], None]
@@ -73,8 +76,10 @@ def folder(arrow: Any, database: Path, write: Writer) -> Path:
 
 
 def _typed(arrow: Any, column: list[object]) -> Any:
-    texts = any(isinstance(value, str) for value in column)
-    return arrow.array(column, arrow.string() if texts else arrow.uint64())
+    kinds = {type(value) for value in column}
+    is_signed = any(isinstance(value, int) and value < 0 for value in column)
+    of_numbers = arrow.int64() if is_signed else arrow.uint64()
+    return arrow.array(column, arrow.string() if str in kinds else arrow.binary() if bytes in kinds else of_numbers)
 
 
 def spans(trace: Trace) -> dict[str, list[tuple[object, ...]]]:
@@ -109,6 +114,20 @@ def test_a_folder_is_read_as_its_database(arrow: Any, database: Path, write: Wri
     assert parts.tracks.keys() == whole.tracks.keys()
     assert (parts.origin.facts, parts.origin.gpu) == (whole.origin.facts, whole.origin.gpu)
     assert (parts.issues, parts.missing) == (whole.issues, whole.missing)
+
+
+@each_way
+def test_all_that_is_told_of_a_database_is_told_of_its_folder(arrow: Any, tmp_path: Path, write: Writer) -> None:
+    database = full_export(tmp_path / "full.sqlite")
+    whole, parts = (all_told(load(path)) for path in (database, folder(arrow, database, write)))
+    assert parts.replace("full.dir", "full.sqlite") == whole
+
+
+def test_numbers_without_a_sign_are_as_sqlite_has_them(arrow: Any, tmp_path: Path) -> None:
+    numbers = [0, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
+    write_arrow(arrow.table({"number": arrow.array(numbers, arrow.uint64())}), tmp_path / "SOME")
+    rows = DirectoryExport(tmp_path).execute("SELECT number FROM SOME").fetchall()
+    assert [number for (number,) in rows] == [0, (1 << 63) - 1, -(1 << 63), -1]
 
 
 def test_a_table_that_is_cut_short_costs_itself(arrow: Any, database: Path) -> None:

@@ -12,7 +12,6 @@ import shutil
 import sqlite3
 import struct
 from contextlib import closing
-from dataclasses import replace
 from difflib import unified_diff
 from pathlib import Path
 from random import Random
@@ -20,12 +19,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from llmtop import columns
 from llmtop.errors import FileError
-from llmtop.model import KernelCodes, KernelTable, Trace, Unknown
 from llmtop.parsers.elf import ElfSections
 from llmtop.parsers.registry import load
 from tests.nsys_scenes import SCENES
 from tests.nsys_schemas import OLDEST, SCHEMAS, USUAL, Schema
+from tests.parsers.all_told import all_told, named
 from tests.parsers.full_export import full_export
 from tests.parsers.full_files import DOCUMENTS, TEXTS, in_json
 from tests.parsers.sample_reports import SAMPLE_TRACES, content
@@ -52,52 +52,9 @@ def no_disassembler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llmtop.parsers.disassembly.disassemblers", lambda: iter(()))
 
 
-def _told(trace: Trace) -> str:
-    """All that is told, also what is read only when it is asked for: tracks and issues follow from that too."""
-    spans = {**trace.spans, **trace.more_spans}
-    read = whole(**spans, stacks=trace.stacks, series=trace.series)
-    others = replace(_named(trace), spans={}, more_spans={}, stacks=(), series={})
-    launches = [] if trace.kernels is None else _launches(trace.kernels)
-    return f"{whole(trace=others, launches=launches)}\n{read}"
-
-
-def _named(trace: Trace) -> Trace:
-    """Without the folder, which is another one each time."""
-    return replace(trace, origin=replace(trace.origin, path=Path(trace.origin.path).name))
-
-
-def _launches(kernels: KernelTable) -> list[object]:
-    """All that is held of the first launch and of the last one."""
-    details = kernels.details
-    if details is None:
-        return []
-    return [
-        {
-            "metrics": (metrics := details.metrics(i)),
-            "units": {metric: details.unit(metric) for metric in metrics},
-            "instances": {metric: details.instances(i, metric) for metric in (*metrics, "no such metric")},
-            "rules": details.rules(i),
-            "ranges": details.ranges(i),
-            "sections": details.sections(i),
-            "tables": details.tables(i),
-            "code": None if kernels.codes is None else _code(kernels.codes, i),
-        }
-        for i in {0, len(kernels) - 1}
-    ]
-
-
-def _code(codes: KernelCodes, i: int) -> object:
-    """The instructions of a launch, what they have, and the sources that its report holds."""
-    code = codes.code(i)
-    if isinstance(code, Unknown):
-        return {"unknown": code}
-    values = {metric: codes.values(i, metric) for metric in sorted(codes.metrics(i))}
-    return {"instructions": code, "values": values, "sources": {file: codes.source(i, file) for file in code.files}}
-
-
 def _read(path: Path) -> str:
     try:
-        return _told(load(path))
+        return all_told(load(path))
     except FileError as error:
         return str(error).replace(str(path.parent), "FOLDER")
 
@@ -124,6 +81,21 @@ def test_what_is_read_of_json_with_one_of_everything(name: str, tmp_path: Path, 
 
 def test_what_is_read_of_an_export_with_one_of_everything(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     assert _read(full_export(tmp_path / "full.sqlite")) == snapshot
+
+
+@pytest.mark.parametrize("name", ["full.sqlite", "some.pt.trace.json"])
+def test_what_is_read_is_the_same_however_long_tables_are(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long ones are read from the pages of the database, and worked on by NumPy."""
+    path = tmp_path / name
+    if name in DOCUMENTS:
+        _written(path, in_json(name, DOCUMENTS[name]))
+    else:
+        full_export(path)
+    short = _read(path)
+    monkeypatch.setattr(columns, "LONG", 1)
+    assert _read(path) == short
 
 
 def _changes(whole_text: str, other: str) -> list[str]:
@@ -204,7 +176,7 @@ def test_what_each_value_tells(name: str, tmp_path: Path, snapshot: SnapshotAsse
 
 @pytest.mark.parametrize("scene", ["graphs and kernels", "one GPU launched late", "warm-up", "driver queries"])
 def test_what_is_read_of_a_timeline(scene: str, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    assert _told(SCENES[scene].make().trace(tmp_path)) == snapshot
+    assert all_told(SCENES[scene].make().trace(tmp_path)) == snapshot
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.version)
@@ -212,7 +184,7 @@ def test_what_each_version_tells(schema: Schema, tmp_path: Path, snapshot: Snaps
     told = []
     for name in ("Python in a range", "pageable copies", "no CPU"):
         (folder := tmp_path / name).mkdir()
-        told.append(_named(SCENES[name].make().trace(folder, schema)))
+        told.append(named(SCENES[name].make().trace(folder, schema)))
     assert whole(traces=told) == snapshot
 
 
@@ -253,9 +225,9 @@ def test_what_is_read_of_odd_values(schema: Schema, tmp_path: Path, snapshot: Sn
     chance, said, whole_text = Random(1), [], _read(whole_export)
     with closing(sqlite3.connect(whole_export)) as base:
         tables = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
-        columns = {table: [row[1] for row in base.execute(f"PRAGMA table_info({table})")] for table in tables}
+        columns_of = {table: [row[1] for row in base.execute(f"PRAGMA table_info({table})")] for table in tables}
     for table in tables:
-        for column in columns[table]:
+        for column in columns_of[table]:
             odd = tmp_path / "odd" / "whole.sqlite"
             shutil.copy(whole_export, odd)
             with closing(sqlite3.connect(odd)) as base:
