@@ -87,14 +87,23 @@ def load(path: Path) -> Trace:
 def recording_at(path: Path) -> RecordingReader | None:
     """All moments of a recording, packed or not; None of any other file, and of what `load` says the faults of."""
     try:
-        head = read_head(path)
         with ExitStack() as stack:
-            if kind := compression_of(head):
-                path = stack.enter_context(unpacked(path, kind, _refuse_other))
-                head = read_head(path)
-            return _reader_of(path) if is_recording(head) else None
+            return None if (plain := plain_recording(path, stack)) is None else _reader_of(plain)
     except (FileError, OSError, ValueError):
         return None
+
+
+def plain_recording(path: Path, stack: ExitStack) -> Path | None:
+    """A recording without what it is compressed by, for as long as the stack lasts; None of any other file.
+
+    Raises:
+        FileError: It cannot be read, or is compressed and something else.
+    """
+    head = read_head(path)
+    if kind := compression_of(head):
+        path = stack.enter_context(unpacked(path, kind, _refuse_other))
+        head = read_head(path)
+    return path if is_recording(head) else None
 
 
 def _reader_of(recording: Path) -> RecordingReader:

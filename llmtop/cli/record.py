@@ -23,7 +23,7 @@ from llmtop.cli.live import (
     process_id,
     seconds,
 )
-from llmtop.errors import UsageError
+from llmtop.errors import FileError, UsageError
 from llmtop.session_recording import begin_recording, recordings_folder
 from llmtop.units import binary_bytes, clock_time
 
@@ -147,6 +147,23 @@ def run(args: argparse.Namespace) -> int:
         window_s=max(before_s, _LEAST_S) if args.when else None,
     )
     return _record_incidents(args, session, after_s) if args.when else _record_all(args, session)
+
+
+def record_for(session: Session, path: Path, seconds: float) -> None:
+    """Record a session that was not started yet into a new file, for some seconds or until a signal comes.
+
+    Raises:
+        FileError: The file cannot be made, or not be written to its end.
+    """
+    recording = begin_recording(session, path)
+    session.start()
+    try:
+        _wait(recording, seconds)
+    finally:
+        recording.stop()
+        session.stop()
+    if recording.failure:
+        raise FileError(recording.failure)
 
 
 def _record_all(args: argparse.Namespace, session: Session) -> int:

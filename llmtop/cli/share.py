@@ -1,0 +1,160 @@
+"""A copy of a recording without secrets, or one page of HTML: what is taken out is shown first."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llmtop.errors import FileError, UsageError
+from llmtop.text import clean, redact, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from llmtop.recording.copies import RecordedRows
+    from llmtop.recording.secrets import Removal
+
+LIVE_S = 30.0
+"""How long a server is looked at: what the rules look back on, twice."""
+_SHOWN = 6
+"""Things of one kind."""
+_WIDTH = 44
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    from llmtop.cli.live import seconds
+
+    parser.add_argument("source", metavar="FILE|PID", help="a recording, or any process of a server that runs here")
+    parser.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="a new file")
+    parser.add_argument("--html", action="store_true", help="write one self-contained page, not a recording")
+    parser.add_argument(
+        "--anonymise",
+        action="store_true",
+        help="take out the names of models and of other programs too, and the ids of GPUs",
+    )
+    parser.add_argument("-y", "--yes", action="store_true", help="write without asking, as where there is no terminal")
+    parser.add_argument(
+        "--seconds", metavar="N", type=seconds, default=LIVE_S, help=f"look at a PID for so long (default {LIVE_S:.0f})"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show what is taken out, ask, and write.
+
+    Returns:
+        0; 1 where the user wants nothing to be written.
+
+    Raises:
+        FileError: The recording cannot be read, or the output is there already or cannot be written.
+        UsageError: Nobody can be asked.
+    """
+    if args.output.exists():
+        raise FileError(f"{args.output} is there already, and nothing is written over; name another")
+    if not args.yes and not sys.stdin.isatty():
+        raise UsageError("there is no terminal to ask on: --yes writes without asking, and tells what it takes out")
+    with ExitStack() as stack:
+        return _share(args, _recording(args, stack), stack)
+
+
+def _recording(args: argparse.Namespace, stack: ExitStack) -> Path:
+    """Where the recording lies: as it was given, unpacked, or just recorded."""
+    from llmtop.parsers.compressed import private_folder
+    from llmtop.parsers.registry import plain_recording
+
+    path = Path(args.source)
+    if not path.exists() and args.source.isdecimal():
+        return _record(int(args.source), args.seconds, stack.enter_context(private_folder(path)) / "live.llmtop")
+    plain = plain_recording(path, stack)
+    if plain is None:
+        raise FileError(
+            f"{path} is no recording of llmtop; a page of other reports: llmtop report {path} --format html"
+        )
+    return plain
+
+
+def _record(pid: int, seconds: float, path: Path) -> Path:
+    """Look at a server for a while."""
+    from llmtop.cli.live import find, live_session
+    from llmtop.cli.record import record_for
+
+    print(f"llmtop: looking at {pid} for {seconds:g} s", file=sys.stderr)
+    record_for(live_session(find(pid), 1.0), path, seconds)
+    return path
+
+
+def _share(args: argparse.Namespace, recording: Path, stack: ExitStack) -> int:
+    from llmtop.parsers.compressed import private_folder
+    from llmtop.recording.copies import RecordedRows, write_copy
+    from llmtop.recording.secrets import Secrets
+
+    try:
+        rows = RecordedRows(recording)
+        secrets = Secrets(is_anonymous=args.anonymise)
+        for row in rows:
+            secrets.learn(row.document)
+        copy = stack.enter_context(private_folder(args.output)) / "shared.llmtop"
+        moments = write_copy(rows, copy, secrets.without)
+    except OSError as error:
+        raise FileError(f"{args.source} cannot be copied: {error.strerror}") from error
+    if not moments:
+        raise FileError(f"{args.source} is a recording without a moment: copy it again")
+    for line in _told(secrets.removals, rows):
+        print(line, file=sys.stderr)
+    if not args.yes and not _is_wanted(args.output):
+        print("llmtop: nothing was written", file=sys.stderr)
+        return 1
+    _write(args, copy)
+    return 0
+
+
+def _is_wanted(output: Path) -> bool:
+    print(f"Write {output} without these? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().casefold() in ("y", "yes")
+
+
+def _write(args: argparse.Namespace, copy: Path) -> None:
+    """Put the copy, or a page of it, where it is wanted; nothing that is there is written over."""
+    from llmtop.cli.report import report
+    from llmtop.parsers.registry import load
+
+    try:
+        with args.output.open("xb") as file:
+            if not args.html:
+                file.write(copy.read_bytes())
+                return
+            trace = load(copy)
+            named = replace(trace, origin=replace(trace.origin, path=clean(args.output.name)))
+            file.writelines(part.encode() for part in report(named, "html"))
+    except OSError as error:
+        raise FileError(f"{args.output} cannot be written: {error.strerror}") from error
+
+
+def _told(removals: tuple[Removal, ...], rows: RecordedRows) -> Iterator[str]:
+    """What is taken out, by kind; of each what is taken out most."""
+    yield "Taken out:" if removals else "Nothing in it is known to be secret."
+    for kind, several in groupby(removals, lambda one: one.kind):
+        found = _together(several)
+        places = sum(found.values())
+        yield f"  {kind}: {len(found)}, in {places} place{'s' * (places != 1)}"
+        yield from (f"    {said}" for said in list(found)[:_SHOWN])
+        if len(found) > _SHOWN:
+            yield f"    and {len(found) - _SHOWN} more"
+    if rows.left_out:
+        yield f"  rows that cannot be read, or are of a newer llmtop: {rows.left_out}"
+    yield "What stays: numbers, times, PIDs, ports, names of functions and threads, and what the rules found."
+
+
+def _together(removals: Iterator[Removal]) -> Counter[str]:
+    """Each thing with what stands there instead, and in how many places."""
+    found: Counter[str] = Counter()
+    for one in removals:
+        instead = f" → {one.instead}" if one.instead else ""
+        found[shorten(redact(clean(one.what)), _WIDTH) + instead] += one.places
+    return found

@@ -1,0 +1,283 @@
+"""What a recording has that is nobody else's business, and texts without it.
+
+Two steps, as what one row tells has to go from rows before it too: `Secrets.learn` sees all documents, then
+`Secrets.without` gives each of them back. What is looked for by its place is listed in `_BY_FIELD`; what has a form of
+its own, wherever it stands, in `_FORMS`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from llmtop.facts import EndedFact, GpuFact, NeighbourFact, ProcessFact, ServerFact, TargetFact
+from llmtop.model import TrackKind
+from llmtop.text import REDACTED, redact
+from llmtop.vocabulary import parted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+TAKEN: Final = {"reason": "taken out by llmtop share"}
+"""What stands for a fact that was taken out: an Unknown."""
+_CUT: Final = "…"
+_COMMAND: Final = "COMMAND"
+_OPTION: Final = "the value of an option"
+_LEAST: Final = 2
+"""Characters of what is looked for wherever it stands."""
+_KEY_SHOWN: Final = 4
+"""Characters of a key: enough for its owner to know it by."""
+_TELLING: Final = 8
+"""Characters of what is no word of a language."""
+
+
+class SecretKind(StrEnum):
+    """What sort of thing is taken out."""
+
+    KEY = "keys and tokens"
+    COMMAND = "command lines"
+    LOG = "lines of logs"
+    FOLDER = "folders"
+    USER = "user names"
+    HOST = "host names"
+    ADDRESS = "addresses"
+    MODEL = "model names"
+    GPU = "ids of GPUs"
+    PROGRAM = "other programs"
+
+
+ASKED_FOR: Final = frozenset({SecretKind.MODEL, SecretKind.GPU, SecretKind.PROGRAM})
+"""What stays unless everything is to be anonymous."""
+_BY_FIELD: Final[Mapping[str, SecretKind]] = {
+    ProcessFact.COMMAND: SecretKind.COMMAND,
+    TargetFact.COMMAND: SecretKind.COMMAND,
+    EndedFact.LOG_ERROR: SecretKind.LOG,
+    EndedFact.LOG_END: SecretKind.LOG,
+    EndedFact.LOG_COMMAND: SecretKind.LOG,
+    EndedFact.WORDS: SecretKind.LOG,
+    ProcessFact.DIRECTORY: SecretKind.FOLDER,
+    ProcessFact.CGROUP: SecretKind.FOLDER,
+    ProcessFact.CGROUP_FOLDER: SecretKind.FOLDER,
+    NeighbourFact.CGROUP: SecretKind.FOLDER,
+    "host": SecretKind.HOST,
+    ServerFact.MODEL: SecretKind.MODEL,
+    TargetFact.MODEL_PATH: SecretKind.MODEL,
+    "model_name": SecretKind.MODEL,
+    "served_model_name": SecretKind.MODEL,
+    GpuFact.UUID: SecretKind.GPU,
+    GpuFact.PCI_BUS_ID: SecretKind.GPU,
+}
+_WHOLE: Final = frozenset({SecretKind.COMMAND, SecretKind.LOG, SecretKind.FOLDER})
+"""Facts that go as a whole; of the others each value has a name of its own, so that what is one stays one."""
+_NAMES: Final[Mapping[SecretKind, str]] = {
+    SecretKind.USER: "user",
+    SecretKind.HOST: "host",
+    SecretKind.ADDRESS: "address",
+    SecretKind.MODEL: "model",
+    SecretKind.GPU: "gpu-id",
+    SecretKind.PROGRAM: "program",
+}
+_BY_TRACK: Final = {TrackKind.HOST.value: SecretKind.HOST, TrackKind.NEIGHBOUR.value: SecretKind.PROGRAM}
+"""By the kind of a track, what its name is."""
+_KEPT: Final = frozenset(
+    {"id", "kind", "track", "parent", "unit", "rule", "severity", "what", "sources", "gone", "llmtop"}
+)
+"""Fields with llmtop's own words and numbers: with another one nothing could be read any more."""
+
+_HOME: Final = re.compile(r"/(?:home|Users)/([^/\s'\":,;()]+)")
+_PATH: Final = re.compile(r"(?<![\w.:/>…-])(?:~|\.\.?)?(?:/[^/\s'\":,;()<>|=]+)+/([^/\s'\":,;()<>|=]*)")
+_SYSTEM: Final = re.compile(r"/(?:proc|sys|dev|usr/bin|usr/sbin|usr/lib\w*|bin|sbin|lib\w*|run|boot)/")
+"""Paths that all machines have."""
+_URL_HOST: Final = re.compile(r"(?<=://)(?:\[[0-9a-fA-F:.]+\]|\w[\w.-]*)")
+_IPV4: Final = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\w)")
+_IPV6: Final = re.compile(
+    r"(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3})(?::[0-9a-f]{0,4}){2,7}(?![\w:])", re.IGNORECASE
+)
+_MAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_NOBODYS: Final = re.compile(r"(?:localhost|127\.[\d.]+|0\.0\.0\.0|\[?::1?\]?|PORT|HOST)(?::\d+)?\Z")
+"""Addresses that every machine has."""
+_TOKENS: Final = re.compile(
+    r"\b(?:hf|sk|ghp|gho|ghs|glpat|xox[abp]|nvapi|pypi)[-_][\w-]{8,}|\bAKIA[0-9A-Z]{12,}|\beyJ[\w-]{8,}\.[\w.-]+"
+    r"|(?<=earer )(?!\[)\S{6,}|(?<=://)[^/\s@]+(?=@)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """One thing that is taken out.
+
+    Attributes:
+        what: As it stands in the recording; of a key how it begins.
+        instead: What stands there then; empty where nothing does.
+        places: In how many texts.
+    """
+
+    kind: SecretKind
+    what: str
+    instead: str
+    places: int
+
+
+class Secrets:
+    """Finds what is to be taken out, and takes it out.
+
+    Args:
+        is_anonymous: Take out too what only tells whose server it is: models, other programs, ids of GPUs.
+    """
+
+    def __init__(self, *, is_anonymous: bool = False) -> None:
+        self._out = frozenset(SecretKind) if is_anonymous else frozenset(SecretKind) - ASKED_FOR
+        self._known: dict[str, tuple[SecretKind, str]] = {}
+        """What is looked for wherever it stands, and what it becomes."""
+        self._pattern: re.Pattern[str] | None = None
+        self._seen: Counter[tuple[SecretKind, str, str]] = Counter()
+
+    @property
+    def removals(self) -> tuple[Removal, ...]:
+        """What has been taken out until now, by kind."""
+        order = list(SecretKind)
+        found = sorted(self._seen.items(), key=lambda one: (order.index(one[0][0]), -one[1], one[0]))
+        return tuple(Removal(*what, places) for what, places in found)
+
+    # -- learning ----------------------------------------------------------------------------------------------
+
+    def learn(self, document: Any) -> None:
+        """Note what a document tells to be secret."""
+        for name, value in _texts(document):
+            for user in _HOME.findall(value):
+                self._note(SecretKind.USER, user)
+            kind = _BY_FIELD.get(name)
+            if kind is not None:
+                self._note(kind, value)
+        for track in _tracks(document):
+            if (kind := _BY_TRACK.get(track["kind"])) is not None:
+                self._note(kind, track["name"])
+
+    def _note(self, kind: SecretKind, value: str) -> None:
+        if kind not in self._out or len(value) < _LEAST or value in self._known or _NOBODYS.fullmatch(value):
+            return
+        if kind is SecretKind.FOLDER and value.count("/") < _LEAST:
+            return  # "/" is in every path; what stands by itself goes with its field
+        self._pattern = None
+        self._known[value] = kind, self._name(kind)
+        short = value.partition(".")[0] if kind is SecretKind.HOST else value.rpartition("/")[2]
+        if kind in (SecretKind.HOST, SecretKind.MODEL) and short != value and len(short) >= _LEAST:
+            self._known.setdefault(short, self._known[value])
+
+    def _name(self, kind: SecretKind) -> str:
+        if kind is SecretKind.COMMAND:
+            return _COMMAND
+        if kind in _WHOLE:
+            return _CUT
+        return f"{_NAMES[kind]}-{1 + len({instead for of, instead in self._known.values() if of is kind})}"
+
+    # -- taking out --------------------------------------------------------------------------------------------
+
+    def without(self, document: Any, name: str = "") -> Any:
+        """The same document without what is secret; `name` is that of the field in which it stands."""
+        if name in _KEPT and not isinstance(document, dict):
+            return document
+        if name == "metric" and isinstance(document, str):
+            metric, label = parted(document)  # a label may be the name of a program
+            return f"{metric}{document[len(metric) : len(metric) + 1]}{self.text(label)}"
+        if isinstance(document, str):
+            return self._field(name, document)
+        if isinstance(document, dict):
+            return {key: self.without(value, key) for key, value in document.items()}
+        if isinstance(document, list):
+            return [self.without(one, name) for one in document]
+        return document
+
+    def _field(self, name: str, value: str) -> Any:
+        kind = _BY_FIELD.get(name)
+        if kind in _WHOLE and kind in self._out and value:
+            self._count(kind, value, "")
+            return TAKEN
+        if kind is not None and value in self._known:
+            return self._instead_of(value)
+        return self.text(value)
+
+    def text(self, text: str) -> str:
+        """A text without what is secret."""
+        hidden = redact(text)
+        if hidden != text:
+            self._count(SecretKind.KEY, _OPTION, REDACTED)
+        hidden = _TOKENS.sub(self._replacing(SecretKind.KEY, lambda _: REDACTED), hidden)
+        hidden = self._compiled().sub(lambda found: self._instead_of(found[0]), hidden)
+        hidden = _PATH.sub(self._replacing(SecretKind.FOLDER, _shortened), hidden)
+        hidden = _MAIL.sub(self._replacing(SecretKind.ADDRESS, self._address), hidden)
+        for pattern in (_URL_HOST, _IPV4, _IPV6):
+            hidden = pattern.sub(self._replacing(SecretKind.ADDRESS, self._address), hidden)
+        return hidden
+
+    def _compiled(self) -> re.Pattern[str]:
+        if self._pattern is None:
+            telling = (value for value, (kind, _) in self._known.items() if _is_telling(kind, value))
+            longest_first = sorted(telling, key=len, reverse=True)
+            words = "|".join(map(re.escape, longest_first)) or r"(?!)"
+            self._pattern = re.compile(rf"(?<!\w)(?:{words})(?!\w)")
+        return self._pattern
+
+    def _instead_of(self, known: str) -> str:
+        kind, instead = self._known[known]
+        self._count(kind, known, instead)
+        return instead
+
+    def _replacing(self, kind: SecretKind, of: Callable[[str], str]) -> Callable[[re.Match[str]], str]:
+        """What replaces a match, and counts it where that is something else."""
+
+        def replaced(found: re.Match[str]) -> str:
+            instead = of(found[0])
+            if instead != found[0]:
+                self._count(kind, found[0], instead)
+            return instead
+
+        return replaced
+
+    def _address(self, address: str) -> str:
+        if _NOBODYS.fullmatch(address) or address.startswith(f"{_NAMES[SecretKind.ADDRESS]}-"):
+            return address
+        if any(address == instead for _, instead in self._known.values()):
+            return address
+        known = self._known.get(address)
+        if known is None:
+            known = self._known[address] = SecretKind.ADDRESS, self._name(SecretKind.ADDRESS)
+        return known[1]
+
+    def _count(self, kind: SecretKind, what: str, instead: str) -> None:
+        shown = f"{what[:_KEY_SHOWN]}{_CUT}" if kind is SecretKind.KEY and what != _OPTION else what
+        self._seen[kind, shown, instead] += 1
+
+
+def _is_telling(kind: SecretKind, value: str) -> bool:
+    """Whether a value is looked for in sentences: a model "small", a program "python" are words of them."""
+    return kind not in ASKED_FOR or len(value) >= _TELLING or any(map(str.isdigit, value))
+
+
+def _shortened(path: str) -> str:
+    """The last part of a path that is of this machine alone."""
+    return path if _SYSTEM.match(path) else f"{_CUT}/{path.rpartition('/')[2]}"
+
+
+def _texts(document: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """All texts, with the names of their fields."""
+    if isinstance(document, str):
+        yield name, document
+    elif isinstance(document, dict):
+        for key, value in document.items():
+            yield from _texts(value, key)
+    elif isinstance(document, list):
+        for one in document:
+            yield from _texts(one, name)
+
+
+def _tracks(document: Any) -> Iterator[Mapping[str, str]]:
+    """All tracks that are told whole: by a row of their own, or in a block."""
+    if isinstance(document, dict):
+        several = document.get("tracks")
+        for one in (document, *(several.values() if isinstance(several, dict) else ())):
+            if isinstance(one, dict) and isinstance(one.get("kind"), str) and isinstance(one.get("name"), str):
+                yield one

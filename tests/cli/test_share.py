@@ -1,0 +1,102 @@
+"""`llmtop share`: what it takes out is told, and nothing is written that was not wanted."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from llmtop.cli import main
+from llmtop.parsers.registry import load
+from tests.recording.test_secrets import ANONYMOUS, HOST, PLANTED, all_of, planted, write
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write(tmp_path / "incident.llmtop", planted(ANONYMOUS))
+
+
+def share(*arguments: str | Path) -> int:
+    return main(["share", *map(str, arguments)])
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    keyboard = io.StringIO(answer)
+    monkeypatch.setattr(keyboard, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", keyboard)
+
+
+def test_a_copy_is_written_and_what_is_taken_out_is_told(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert share(path, "-o", tmp_path / "copy", "--yes", "--anonymise") == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "  host names: 2, in " in said.err
+    assert f"    {HOST} → host-1\n" in said.err
+    assert "    s3cr… → [redacted]\n    the value of an option → [redacted]\n" in said.err
+    assert "s3cret0123456789" not in said.err, "a key is not shown, only how it begins"
+    assert PLANTED not in all_of(tmp_path / "copy")
+    assert load(tmp_path / "copy").origin.host == "host-1"
+
+
+@pytest.mark.parametrize("anonymise", [True, False])
+def test_a_page_has_no_secret_and_loads_nothing(path: Path, tmp_path: Path, anonymise: bool) -> None:
+    page = tmp_path / "page.html"
+    assert share(path, "-o", page, "--yes", "--html", *(["--anonymise"] if anonymise else [])) == 0
+    text = page.read_text()
+    assert (PLANTED in text) is (not anonymise), "names of models stay unless they are asked to go"
+    assert PLANTED not in text.replace(ANONYMOUS, "")
+    assert "<h1>page.html</h1>" in text
+    assert str(tmp_path) not in text
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("yes\n", 0), ("n\n", 1), ("\n", 1), ("", 1)])
+def test_on_a_terminal_it_asks(
+    path: Path,
+    tmp_path: Path,
+    answer: str,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    on_terminal(monkeypatch, answer)
+    assert share(path, "-o", tmp_path / "copy") == code
+    said = capsys.readouterr().err
+    assert said.index("Taken out:") < said.index("without these? [y/N]")
+    assert (tmp_path / "copy").exists() is (code == 0)
+
+
+def test_without_a_terminal_it_wants_to_be_told(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert share(path, "-o", tmp_path / "copy") == 2
+    assert "--yes writes without asking" in capsys.readouterr().err
+    assert not (tmp_path / "copy").exists()
+
+
+def test_faults_are_told_in_one_line(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").write_text("mine")
+    cut = tmp_path / "cut.llmtop"
+    cut.write_bytes(path.read_bytes()[:2048])
+    for source, output, said in (
+        (path, tmp_path / "mine", "is there already, and nothing is written over"),
+        (path, tmp_path / "no" / "folder", "cannot be written: No such file"),
+        (tmp_path / "nothing", tmp_path / "copy", "nothing"),
+        (tmp_path / "mine", tmp_path / "copy", "is no recording of llmtop"),
+        (cut, tmp_path / "copy", "is a recording without a moment"),
+    ):
+        assert share(source, "-o", output, "--yes") == 1
+        assert said in capsys.readouterr().err.splitlines()[-1]
+        assert not (tmp_path / "copy").exists()
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_process_that_runs_is_recorded_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pid = str(1 << 22)
+    assert share(pid, "-o", tmp_path / "copy", "--yes", "--seconds", "1") == 1
+    assert pid in capsys.readouterr().err
+    assert not (tmp_path / "copy").exists()

@@ -1,0 +1,289 @@
+"""A shared copy: no secret is left in any place that a recording has, and all numbers are as they were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmtop import ids
+from llmtop import vocabulary as v
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.model import (
+    NS_PER_S,
+    Fact,
+    Finding,
+    Issue,
+    Mark,
+    MarkKind,
+    Missing,
+    ProcessEnd,
+    Series,
+    Severity,
+    Stack,
+    Trace,
+    Track,
+    TrackKind,
+    Unknown,
+    What,
+)
+from llmtop.recording.copies import RecordedRows, write_copy
+from llmtop.recording.reader import RecordingReader
+from llmtop.recording.row_reader import RowReader
+from llmtop.recording.row_writer import RowWriter
+from llmtop.recording.secrets import SecretKind, Secrets
+from llmtop.recording.writer import RecordingWriter
+from tests.live_traces import TARGET, live_trace
+
+PLANTED = "s3cret"
+"""In each secret: nothing of it may be left."""
+HOST = "s3crethost.corp.example.com"
+HOME = "/home/s3cretuser/llm"
+KEY = "sk-s3cret0123456789"
+COMMAND = f"/opt/s3cretvenv/bin/vllm serve /mnt/s3cretstore/llama-8b --api-key {KEY} --host 10.31.7.9"
+LOG = "ValueError: cannot parse the prompt of s3cretcustomer"
+SENTENCE = (
+    f"on {HOST} and s3crethost: {HOME}/engine.py of s3cretuser, http://s3crethost:8000/metrics, mail me@s3cret.org, "
+    f"https://s3cretname:pw@10.31.7.9/x, HF_TOKEN=hf_s3cretabcdef, Bearer s3cret.token.x; {COMMAND}; {LOG}"
+)
+ANONYMOUS = "s3cretmodel-7b"
+
+
+def planted(anonymous: str = "a-model-7b") -> Trace:
+    """A secret in each place in which a trace has a text that is not llmtop's own."""
+    trace = live_trace()
+    root, end = ids.process(TARGET.root_pid), trace.end_ns
+    facts: dict[str, Fact] = {"cmdline": COMMAND, "directory": HOME, "cgroup": "/s3cret.slice", "root": TARGET.root_pid}
+    tracks = [
+        replace(trace.tracks[root], facts=facts),
+        Track(ids.HOST, TrackKind.HOST, HOST, facts={"tools": "perf", "py_spy": f"{HOME}/bin/py-spy"}),
+        Track(
+            ids.ended(7, 9),
+            TrackKind.ENDED,
+            "EngineCore",
+            facts={"log_error": LOG, "log_end": SENTENCE, "log_command": SENTENCE, "how": Unknown(SENTENCE, SENTENCE)},
+        ),
+        Track(ids.endpoint(8000), TrackKind.ENDPOINT, SENTENCE, facts={"url": SENTENCE, "said": SENTENCE}),
+        Track(ids.neighbour(9), TrackKind.NEIGHBOUR, f"train-{anonymous}", facts={"cgroup": "/s3cret.slice"}),
+        Track(ids.server(8000), TrackKind.SERVER, "vLLM", facts={"model": anonymous, "any": SENTENCE}),
+        Track(ids.gpu(0), TrackKind.GPU, "H100", facts={"uuid": f"GPU-{anonymous}", "pci_bus_id": f"0:{anonymous}"}),
+    ]
+    waker = v.labelled(v.THREAD_WAKES, SENTENCE)
+    waker = replace(waker, title=SENTENCE)
+    series = Series.of(root, waker, SENTENCE, [(end - NS_PER_S, 1.0), (end, 2.0)])
+    return replace(
+        trace,
+        origin=replace(trace.origin, path=SENTENCE, host=HOST, facts={"anything": SENTENCE}),
+        tracks={**trace.tracks, **{track.id: track for track in tracks}},
+        series={**trace.series, (root, waker.name): series},
+        stacks=(Stack((SENTENCE, f"step ({HOME}/engine.py:12)"), 1.0, "samples", SENTENCE),),
+        marks=(
+            Mark(end, MarkKind.PROCESS, root, SENTENCE, subject=SENTENCE, about=ProcessEnd(7, SENTENCE, True)),
+            Mark(end, MarkKind.PROCESS, root, SENTENCE, about=ProcessEnd(7, Unknown(SENTENCE), True)),
+        ),
+        issues=(Issue(Severity.WARNING, "code", SENTENCE),),
+        missing=(Missing(What("nvml"), Unknown(SENTENCE, SENTENCE)),),
+        stacks_end_ns=end,
+    )
+
+
+TOLD = replace(
+    TARGET,
+    title=SENTENCE,
+    model="/mnt/s3cretstore/llama-8b",
+    facts={"command": COMMAND, "model_path": "/mnt/s3cretstore/llama-8b", "other": SENTENCE},
+    config={"_name_or_path": SENTENCE},
+    metrics_urls=(SENTENCE,),
+    missing=(Missing(What("target.x"), Unknown(SENTENCE, SENTENCE)),),
+    processes=tuple(replace(one, name=SENTENCE) for one in TARGET.processes),
+)
+
+
+def write(path: Path, trace: Trace, times: int = 3) -> Path:
+    writer = RecordingWriter(path, {"llmtop": "1", "host": HOST, "utc_ns": 5, "trigger": SENTENCE})
+    for second in range(times):
+        writer.write(replace(trace, end_ns=trace.end_ns + second * NS_PER_S), TOLD)
+    found = diagnose(trace).findings
+    finding = Finding("rule", Severity.ERROR, SENTENCE, SENTENCE, (SENTENCE,), SENTENCE, SENTENCE, SENTENCE)
+    writer.judge(trace.end_ns, SENTENCE, (*found, finding))
+    writer.close()
+    return path
+
+
+def shared(path: Path, to: Path, secrets: Secrets) -> RecordedRows:
+    rows = RecordedRows(path)
+    for row in rows:
+        secrets.learn(row.document)
+    write_copy(rows, to, secrets.without)
+    return rows
+
+
+def all_of(path: Path) -> str:
+    """All that stands in a recording: its bytes, and the texts of its blocks."""
+    texts = (json.dumps(row.document, ensure_ascii=False) for row in RecordedRows(path))
+    return "\n".join([path.read_bytes().decode("latin-1"), *texts])
+
+
+def test_no_secret_is_left_anywhere(tmp_path: Path) -> None:
+    path = write(tmp_path / "file", planted())
+    assert all_of(path).count(PLANTED) > 300
+    rows = shared(path, tmp_path / "copy", Secrets())
+    assert rows.left_out == 0
+    said = all_of(tmp_path / "copy")
+    assert PLANTED not in said
+    assert "10.31.7.9" not in said
+    assert "a-model-7b" in said
+    assert "llama-8b" in said
+
+
+def test_an_anonymous_copy_has_no_models_programs_and_ids_either(tmp_path: Path) -> None:
+    path = write(tmp_path / "file", planted(ANONYMOUS))
+    shared(path, tmp_path / "named", Secrets())
+    assert ANONYMOUS in all_of(tmp_path / "named")
+    secrets = Secrets(is_anonymous=True)
+    shared(path, tmp_path / "copy", secrets)
+    said = all_of(tmp_path / "copy")
+    assert PLANTED not in said
+    assert "llama-8b" not in said
+    assert {one.kind for one in secrets.removals} == set(SecretKind)
+
+
+def test_numbers_are_as_they_were(tmp_path: Path) -> None:
+    path = write(tmp_path / "file", planted())
+    shared(path, tmp_path / "copy", Secrets())
+    before, after = RecordingReader(path), RecordingReader(tmp_path / "copy")
+    assert after.times == before.times
+    assert after.issues == ()
+    for t_ns in before.times:
+        was, now = before.trace(t_ns), after.trace(t_ns)
+        assert [list(one) for one in now.series.values()] == [list(one) for one in was.series.values()]
+        assert len(now.series) == len(was.series)
+        assert list(now.tracks) == list(was.tracks)
+        assert [track.kind for track in now.tracks.values()] == [track.kind for track in was.tracks.values()]
+        assert [one.weight for one in now.stacks] == [one.weight for one in was.stacks]
+        assert len(now.marks) == len(was.marks)
+        assert now.sources.all == was.sources.all
+        verdicts = [[one.rule for one in diagnose(trace).findings] for trace in (was, now)]
+        assert verdicts[0] == verdicts[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "without"),
+    [
+        ("run /home/alice/x.py as alice", "run …/x.py as user-1"),
+        ("see /proc/12/status and /usr/bin/py-spy", "see /proc/12/status and /usr/bin/py-spy"),
+        ("GET http://127.0.0.1:8000/metrics", "GET http://127.0.0.1:8000/metrics"),
+        ("GET http://[::1]:8000/metrics", "GET http://[::1]:8000/metrics"),
+        ("GET http://10.0.0.7:8000/metrics", "GET http://address-1:8000/metrics"),
+        ("GET http://gpu7.lan:8000/metrics", "GET http://address-1:8000/metrics"),
+        ("fe80::1:2 and 10.0.0.7 and 10.0.0.8", "address-3 and address-1 and address-2"),
+        ("driver 580.159.04, 12.4.5", "driver 580.159.04, 12.4.5"),
+        ("12.5 requests/s, tokens/s at 12:31:02", "12.5 requests/s, tokens/s at 12:31:02"),
+        ("Authorization: Bearer abcdefgh", "Authorization: Bearer [redacted]"),
+        ("vllm serve m --api-key x", "vllm serve m --api-key [redacted]"),
+        ("nvapi-0123456789 x", "[redacted] x"),
+        ("void at::native::<unnamed>::kernel<float>(int)", "void at::native::<unnamed>::kernel<float>(int)"),
+        ('f=$(mktemp) && perf sched -o "$f"', 'f=$(mktemp) && perf sched -o "$f"'),
+    ],
+)
+def test_a_text_keeps_what_is_no_secret(text: str, without: str) -> None:
+    secrets = Secrets()
+    secrets.learn({"about": text})
+    assert secrets.text(text) == without
+    assert secrets.text(without) == without
+
+
+def test_what_is_one_stays_one_and_what_is_removed_is_counted() -> None:
+    secrets = Secrets()
+    secrets.learn({"host": "gpu7.lan", "x": "/home/alice/a"})
+    said = secrets.without({"host": "gpu7.lan", "x": "gpu7 and gpu7.lan of alice", "id": "gpu7", "n": 7, "l": ["gpu7"]})
+    assert said == {"host": "host-1", "x": "host-1 and host-1 of user-1", "id": "gpu7", "n": 7, "l": ["host-1"]}
+    assert [(one.kind, one.what, one.instead, one.places) for one in secrets.removals] == [
+        (SecretKind.USER, "alice", "user-1", 1),
+        (SecretKind.HOST, "gpu7", "host-1", 2),
+        (SecretKind.HOST, "gpu7.lan", "host-1", 2),
+    ]
+
+
+def test_a_short_name_that_is_a_word_goes_from_its_field_alone() -> None:
+    secrets = Secrets(is_anonymous=True)
+    secrets.learn({"model": "small"})
+    assert secrets.without({"model": "small", "x": "a small batch"}) == {"model": "model-1", "x": "a small batch"}
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "cut": lambda content: content[: len(content) // 2],
+    "cut in a page": lambda content: content[:-100],
+    "one byte": lambda content: content[: len(content) // 3] + b"\xff" + content[len(content) // 3 + 1 :],
+    "zeros": lambda content: content[:8192] + bytes(4096) + content[12288:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_of_a_damaged_recording_what_can_be_read_is_copied(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = write(tmp_path / "file", planted(), times=70)
+    path.write_bytes(damage(path.read_bytes()))
+    shared(path, tmp_path / "copy", Secrets())
+    assert PLANTED not in all_of(tmp_path / "copy")
+    assert RowReader(tmp_path / "copy").lost == 0
+
+
+def test_rows_of_a_newer_version_are_left_out_and_counted(tmp_path: Path) -> None:
+    writer = RowWriter(tmp_path / "file")
+    rows: Iterable[tuple[str, str | bytes]] = [
+        ("about", json.dumps({"host": HOST})),
+        ("hologram", json.dumps({"x": SENTENCE})),
+        ("mark", "no JSON " + SENTENCE),
+        ("moment", b"behind no stretch"),
+        ("stretch", SENTENCE),
+    ]
+    for kind, data in rows:
+        writer.append(kind, 0, data)
+    writer.close()
+    rows_of = shared(tmp_path / "file", tmp_path / "copy", Secrets())
+    assert rows_of.left_out == 4
+    assert PLANTED not in all_of(tmp_path / "copy")
+
+
+def test_a_copy_writes_over_nothing_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "file", planted())
+    (tmp_path / "copy").write_text("mine")
+    with pytest.raises(FileExistsError):
+        shared(path, tmp_path / "copy", Secrets())
+    assert (tmp_path / "copy").read_text() == "mine"
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RowWriter, "append", full)
+    with pytest.raises(OSError, match="No space"):
+        shared(path, tmp_path / "other", Secrets())
+    assert not (tmp_path / "other").exists()
+
+
+DOCUMENTS: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=30),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["host", "model", "kind", "x"]), inner),
+    max_leaves=12,
+)
+
+
+@given(DOCUMENTS)
+def test_any_document_keeps_its_shape(document: Any) -> None:
+    secrets = Secrets(is_anonymous=True)
+    secrets.learn(document)
+    found = secrets.without(document)
+    assert type(found) is type(document)
+    assert not isinstance(document, dict) or list(found) == list(document)
+
+
+@pytest.mark.parametrize("text", ["a" * 100_000, "/a" * 50_000, "://" * 30_000, "1." * 50_000, "fe80:" * 20_000])
+def test_long_texts_take_no_longer_than_they_are_long(text: str) -> None:
+    """Each took minutes where a pattern began anew at each character."""
+    assert len(Secrets().text(text)) <= len(text) + 20
