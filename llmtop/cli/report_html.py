@@ -37,6 +37,7 @@ from llmtop.analysis.timeline.span_rows import span_cells, span_rows
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import Cell, Column, RooflinePoint, RooflineView
 from llmtop.cli.html_parts import html_table, page_begin, page_end
+from llmtop.cli.report_incident import incident_html
 from llmtop.cli.report_rows import counted
 from llmtop.cli.report_svg import NUMBERED, BarPart, histogram_svg, roofline_svg, stacked_bar
 from llmtop.model import Finding, Trace, Unknown
@@ -59,6 +60,8 @@ def report_html(trace: Trace, *, each_range: bool = False, by: PartTable[Any] | 
     yield from _head(trace, totals)
     yield "</header>\n<main>\n"
     yield from _verdict(trace, diagnosis)
+    if trace.origin.is_observed:
+        yield from incident_html(trace)
     if by is not None:
         yield from _by(by)
     why = no_kernels(trace)
@@ -108,7 +111,7 @@ def _verdict(trace: Trace, diagnosis: Diagnosis) -> Iterator[str]:
     yield "</div>\n"
     if len(diagnosis.findings) > _FIRST:
         more = counted(len(diagnosis.findings) - _FIRST, "more finding")
-        yield f"<p class='why'>{more} below the kernels.</p>\n"
+        yield f"<p class='why'>{more} below.</p>\n"
 
 
 def _finding(finding: Finding) -> Iterator[str]:

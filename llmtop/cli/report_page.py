@@ -72,6 +72,10 @@ svg path {{ fill: none; stroke: currentColor; }} svg .grid {{ stroke: var(--line
 svg .memory {{ stroke: #3b82f6; stroke-width: 2; }} svg .compute {{ stroke: #f59e0b; stroke-width: 2; }}
 svg text.memory {{ fill: #3b82f6; stroke: none; }} svg text.compute {{ fill: #d97706; stroke: none; }}
 svg .dot {{ fill: var(--accent); fill-opacity: .4; stroke: var(--accent); }} svg .bin {{ fill: var(--accent); }}
+svg .lane {{ stroke: var(--accent); stroke-width: 1.5; }} svg .mark-info {{ stroke: var(--dim); }}
+svg .mark-warning {{ stroke: var(--warn); }} svg .mark-error {{ stroke: var(--bad); stroke-width: 2; }}
+svg .f {{ fill: var(--gap); }} svg .f-run {{ fill: #10b981; fill-opacity: .5; }}
+svg .f-queue {{ fill: #f59e0b; fill-opacity: .5; }} svg .f-wait {{ fill: #3b82f6; fill-opacity: .4; }}
 svg text.mark {{ fill: var(--text); font-weight: 600; }}
 .points {{ columns: 24rem auto; font-size: .82rem; padding-left: 1.6rem; overflow-wrap: anywhere; margin: .5rem 0; }}
 .small {{ display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 17rem), 1fr)); }}

@@ -40,21 +40,20 @@ def stacked_bar(parts: Iterable[BarPart]) -> str:
     return f'<div class="bar">{cells}</div>'
 
 
-def roofline_svg(view: RooflineView, *, normalised: bool = False) -> Iterator[str]:
+def roofline_svg(view: RooflineView, *, normalised: bool = False, is_trail: bool = False) -> Iterator[str]:
     """Both axes logarithmic, areas of dots in proportion to time.
 
     Args:
         view: With points.
         normalised: Intensities as multiples of their own ridge, and FLOP/s as shares of their own roof, so that
             precisions with different roofs stand in one picture.
+        is_trail: The points are one thing over time, the newest first.
     """
     plot = _Plot.normalised(view) if normalised else _Plot.physical(view)
     yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(plot.title)}">\n'
     yield from plot.grid()
     yield from plot.roofs(view)
-    labels = list(plot.labels())
-    yield from plot.dots()
-    yield from labels
+    yield from plot.trail() if is_trail else (*plot.dots(), *plot.labels())
     yield "</svg>\n"
 
 
@@ -168,6 +167,14 @@ class _Plot:
             of_roof = "" if point.roof_fraction is None else f", {percent(100 * point.roof_fraction)} of the roof"
             title = f"{point.label}: {percent(100 * point.weight)} of the time{of_roof}"
             place = f'cx="{self.x(dot.x):.1f}" cy="{self.y(dot.y):.1f}" r="{radius:.1f}"'
+            yield f'<circle class="dot" {place}><title>{escape(title)}</title></circle>\n'
+
+    def trail(self) -> Iterator[str]:
+        """Where it stood, the newest last and largest."""
+        for dot in reversed(self.dots_at):
+            is_now = dot is self.dots_at[0]
+            title = f"{'at the end' if is_now else f'{dot.point.age_s:.0f} s before'}: {dot.point.label}"
+            place = f'cx="{self.x(dot.x):.1f}" cy="{self.y(dot.y):.1f}" r="{9 if is_now else 3}"'
             yield f'<circle class="dot" {place}><title>{escape(title)}</title></circle>\n'
 
     def labels(self) -> Iterator[str]:
