@@ -72,8 +72,7 @@ class Start:
         return age_s < _YOUNG_S or self._is_reading or any(name in _COMPILERS for name in names)
 
     def _bytes_read(self) -> int:
-        pids = [self._target.root_pid, *procfs.below(self._target.root_pid)]
-        return max((bytes_read(pid) for pid in pids), default=0)
+        return max(map(bytes_read, (self._target.root_pid, *procfs.below(self._target.root_pid))))
 
 
 def age(target: Target) -> float | None:

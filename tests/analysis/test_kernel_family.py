@@ -145,6 +145,7 @@ NAMES: dict[KernelFamily, tuple[str, ...]] = {
     ),
     KernelFamily.CONVOLUTION: (
         "void at::native::(anonymous namespace)::conv_depthwise2d_forward_kernel<5, float, int>(P)",
+        "void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816fprop_optimized_f16_64x64_64x5_nhwc_align8>(P)",
         "void causal_conv1d_fwd_kernel<Causal_conv1d_fwd_kernel_traits<128, 4, true, c10::BFloat16, c10:"
         ":BFloat16>>(ConvParamsBase)",
     ),

@@ -11,7 +11,7 @@ import pytest
 from llmtop.analysis.kernels.communication import communication
 from llmtop.analysis.rules import idle
 from llmtop.analysis.rules.registry import diagnose
-from llmtop.analysis.timeline.account import AFTER, BEFORE, idle_account
+from llmtop.analysis.timeline.account import AFTER, BEFORE, IdlePart, idle_account
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.model import Finding, Severity, Trace, What
 from llmtop.parsers.registry import load
@@ -283,3 +283,14 @@ def test_advice_on_allocations_is_of_the_memory_in_question(
     (finding,) = [one for one in diagnose(trace).findings if one.rule == "allocation-stalls"]
     assert finding.action.startswith(begins)
     assert "PYTORCH" not in finding.action, "nothing tells that it is PyTorch's"
+
+
+@pytest.mark.parametrize(("least_ns", "is_named"), [(9_999, False), (10_000, True)])
+def test_ranges_below_a_hundredth_of_what_is_lost_are_no_evidence(
+    least_ns: int, is_named: bool, tmp_path: Path
+) -> None:
+    ranges = (("forward", 1_000_000 - least_ns), ("sample", least_ns))
+    part = IdlePart(Cause.CALL, "cudaMalloc", 1_000_000, 8, 200_000, ranges=ranges)
+    (account,) = idle_account(one_gpu_late().trace(tmp_path)).gpus[:1]
+    told = list(idle._evidence(idle.Loss(account, part.ns, (part,), (part,)), "NVTX range"))
+    assert ("sample" in told[-1]) is is_named

@@ -9,9 +9,9 @@ import pytest
 from llmtop import ids
 from llmtop.analysis.pages import series as series_page
 from llmtop.analysis.pages.series import SeriesTable, series_table
-from llmtop.analysis.series.summary import SeriesRow, series_row, why_no_series
+from llmtop.analysis.series.summary import SeriesRow, has_series_alone, series_row, why_no_series
 from llmtop.analysis.tables import SORTED_AT_ONCE
-from llmtop.model import NS_PER_S, Metric, Origin, Series, Trace, TrackId, Unknown
+from llmtop.model import NS_PER_S, Metric, Origin, Series, Stack, Trace, TrackId, Unknown
 
 GPU = ids.gpu(0)
 
@@ -50,6 +50,19 @@ def test_what_has_no_value_says_why_and_is_not_zero() -> None:
     ]
     assert all(isinstance(value, Unknown) for row in rows for value in (row.least, row.most, row.last))
     assert why_no_series(Trace(Origin("made-up"))) == Unknown("this file has no series of numbers")
+
+
+@pytest.mark.parametrize(
+    ("trace", "is_all"),
+    [
+        (trace_of(series(GPU, Metric("a", "W"), 1.0)), True),
+        (replace(trace_of(series(GPU, Metric("a", "W"), 1.0)), stacks=(Stack(("main",), 1.0, "ns"),)), False),
+        (Trace(Origin("made-up"), stacks=(Stack(("main",), 1.0, "ns"),)), False),
+        (Trace(Origin("made-up")), False),
+    ],
+)
+def test_whether_numbers_are_all_that_there_is(trace: Trace, is_all: bool) -> None:
+    assert has_series_alone(trace) is is_all
 
 
 def table_of(*several: Series) -> SeriesTable:

@@ -269,6 +269,14 @@ def test_the_stacks_of_a_thread_that_has_ended_shrink_to_the_window(looked_s: fl
     assert told[0].weight == pytest.approx(weight_s * 1e9)
 
 
+def test_the_time_in_a_state_is_divided_over_its_stacks_as_they_weigh() -> None:
+    trace = record(on_cpu=0.5, run_queue=0.0, causes={"futex": 5})
+    (thread,) = trace.tracks_of(TrackKind.THREAD)
+    found = [Stack((name,), ns, "ns", "futex", thread.id) for name, ns in (("get", 3e9), ("put", 1e9))]
+    told = {one.frames: one.weight for one in timed_stacks(replace(trace, stacks=tuple(found))) if one.frames}
+    assert told == pytest.approx({("get",): 3.75e9, ("put",): 1.25e9})
+
+
 def test_a_thread_that_sleeps_on_is_told_as_before_until_it_runs() -> None:
     sleeper = Sleeper()
     asleep = [sleeper.look("futex") for _ in range(12)][-1]  # the window is as long as there is anything to see

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import mmap
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -295,3 +296,10 @@ def test_a_sample_without_words_costs_only_the_true_clock(
         trace = collector.poll()
     assert values(trace)["gpu.dram"] == 84.3
     assert reasons(trace) == {f"gpu:0/{METRIC}": "this driver's GPM samples are not understood"}
+
+
+def test_memory_of_our_own_is_found_in_whole_pages() -> None:
+    ranges = list(nvml_cycles._writable_ranges())
+    own = ctypes.addressof(ctypes.create_string_buffer(64))
+    assert any(start <= own < end for start, end in ranges)
+    assert all(start < end and start % mmap.PAGESIZE == end % mmap.PAGESIZE == 0 for start, end in ranges)

@@ -12,6 +12,7 @@ import pytest
 
 from llmtop import procfs, remedies
 from llmtop.collectors import host_checks, pyspy_dump
+from llmtop.collectors.metrics_http import NotHttpError
 from llmtop.collectors.nvml import facts as nvml_facts
 from llmtop.collectors.nvml.errors import GPU_DOWN, explain, explain_code
 from llmtop.collectors.privileges import ALL_CAPABILITIES, GRANT, GRANT_TO_CONTAINER, Rights
@@ -302,3 +303,12 @@ def test_pages_are_spread_out_by_what_they_cost(
         pace.took_beside(page * MS, nothing * MS)
     assert (pace.cost_ns, pace.wait_ns, pace.is_cost_open) == (cost_ms * MS, wait_ms * MS, is_open)
     assert pace.own_ns == (cost_ms * MS if beside_ms else None)
+
+
+# -- what answers in place of HTTP ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("said", "is_tls"), [(b"\x15\x03\x01\x00\x02", True), (b"\x15", True), (b"SSH-2.0", False)])
+def test_an_alert_of_tls_is_told_from_other_words(said: bytes, is_tls: bool) -> None:
+    """RFC 8446, 5.1: its first byte is 21."""
+    assert NotHttpError(said).is_tls is is_tls

@@ -167,8 +167,8 @@ def _call_probes(plan: RunPlan, machine: str) -> list[str]:
 def _ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """The first and the last of those that follow each other.
 
-    >>> _ranges([16, 1, 0, 17, 20])
-    [(0, 1), (16, 17), (20, 20)]
+    >>> _ranges([16, 1, 0, 2, 17, 20])
+    [(0, 2), (16, 17), (20, 20)]
     """
     found: list[tuple[int, int]] = []
     for number in sorted(numbers):

@@ -409,7 +409,7 @@ _GEMM = re.compile(
 
 
 def _convolution(name: str, function: str, arguments: str) -> KernelKind | None:
-    text = function if not _wrapped(function, arguments) else arguments
+    text = _wrapped(function, arguments) or function
     if not _CONVOLUTION.search(text) and not (function.startswith("_Z") and _CONVOLUTION.search(name)):
         return None
     library = _library(name, function)

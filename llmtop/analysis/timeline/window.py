@@ -45,7 +45,7 @@ class ShownTime:
         """So many times as much time, with the moment where it was."""
         widest = max(columns, self.last_ns - self.first_ns)
         length = min(widest, max(columns, round(self.length_ns * factor)))
-        before = (at_ns - self.start_ns) * length // max(1, self.length_ns)
+        before = (at_ns - self.start_ns) * length // self.length_ns
         return self._placed(at_ns - before, length)
 
     def moved(self, by_ns: int) -> ShownTime:

@@ -128,3 +128,30 @@ def test_what_was_compiled_once_is_loaded_without_bcc_the_next_time(
     stand_in_bcc(copy, "raise RuntimeError('not to be had any more')\n")
     with probing(os.getpid(), options=["--stacks"], program=EbpfCollector.program) as probes:
         assert [one["missing"] for one in probes.said] == [{}]
+
+
+@pytest.mark.parametrize(
+    ("release", "has_types", "place", "expected"),
+    [
+        ((6, 1), True, 2468, scheduler.SOURCE),
+        ((6, 1), True, None, scheduler.BY_FIELDS),
+        ((5, 15), True, 2468, scheduler.BY_FIELDS),
+        ((5, 14), True, 2468, scheduler.WITHOUT_CALLS),
+        ((6, 1), False, 2468, scheduler.WITHOUT_CALLS),
+    ],
+)
+def test_which_program_a_kernel_can_load(
+    release: tuple[int, int],
+    has_types: bool,
+    place: int | None,
+    expected: ProgramText,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    types = tmp_path / "vmlinux"
+    if has_types:
+        types.touch()
+    monkeypatch.setattr(f"{scheduler.__name__}.system.kernel_release", lambda: release)
+    monkeypatch.setattr(scheduler, "Path", lambda _: types)
+    monkeypatch.setattr(scheduler, "place_of_id", lambda: place)
+    assert scheduler.source() is expected
