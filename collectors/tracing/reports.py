@@ -9,6 +9,7 @@ from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.collectors.tracing.causes import FileOf, file_of
 from llmtop.collectors.tracing.counters import Counters
+from llmtop.collectors.tracing.round_series import RoundSeries
 from llmtop.collectors.tracing.wire import Observed, Sample
 from llmtop.model import Metric, Reading, TrackId, TrackKind
 from llmtop.text import clean
@@ -36,6 +37,7 @@ class Reports:
 
     def __init__(self, file_of: FileOf = file_of, source: str = SOURCE) -> None:
         self._counters = Counters(file_of)
+        self._rounds = RoundSeries(source)
         self._source = source
         self._told: dict[tuple[TrackId, str], float] = {}
         self._observed: Observed | None = None
@@ -74,6 +76,7 @@ class Reports:
                 source = f"{self._source}{SAMPLED}" if sampled and _is_of(key, sampled) else self._source
                 readings.append(Reading(track, metric, t_ns, value, source))
             self._told[key] = value
+        readings += self._rounds.readings(report.get("gpu_rounds", ()))
         self._watched |= {pid for pid, _ in report.get("library_observed", ())}
         self._forget(set(gone_tracks(report)))
         # Probes come and go at the end of a look: what it has counted stands.
@@ -154,6 +157,7 @@ class Reports:
                 del book[key]
         self._watched -= {ids.pid(track) for track in gone if ids.kind(track) is TrackKind.PROCESS}
         self._counters.forget(gone)
+        self._rounds.forget(gone)
 
 
 def gone_tracks(report: Sample) -> tuple[TrackId, ...]:

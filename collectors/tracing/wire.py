@@ -218,6 +218,34 @@ class LibraryThread(NamedTuple):
     sync_ns: int
 
 
+class GpuRound(NamedTuple):
+    """What a thread has launched was waited for until `end`, `ns` after the end of the wait before.
+
+    Attributes:
+        wait: Time of it in calls that wait for the GPU, of whichever thread; all further times are of this thread.
+        launches: Of kernels and graphs, and `graphs` of these alone; None where they are not counted all the time.
+        faults: Page faults; None where they are not known, as of all that follows.
+        queued: In the run queue.
+        locked: Asleep in futex, `for_input` in poll, epoll, select or a read of a socket, `asleep` in anything else.
+        allocation: In calls that get or give back memory of the GPU, `copy` in those that copy and do not wait for it.
+    """
+
+    pid: int
+    tid: int
+    end: int
+    ns: int
+    wait: int
+    launches: int | None
+    graphs: int | None
+    faults: int | None
+    queued: int | None
+    locked: int | None
+    for_input: int | None
+    asleep: int | None
+    allocation: int | None
+    copy: int | None
+
+
 class LibraryObserved(NamedTuple):
     """For how long all of a process's calls that wait for the GPU had probes."""
 
@@ -318,6 +346,7 @@ class LibraryCounts(Coverage, total=False):
 
     functions: Sequence[FunctionTotal]
     in_libraries: Sequence[LibraryThread]
+    gpu_rounds: Sequence[GpuRound]
     probed: int
 
 
@@ -365,6 +394,7 @@ _ROWS: Mapping[str, type[Any]] = {
     "running": RunStack,
     "functions": FunctionTotal,
     "in_libraries": LibraryThread,
+    "gpu_rounds": GpuRound,
     "library_observed": LibraryObserved,
     "uncounted": Uncounted,
     "unseen": Unseen,

@@ -40,6 +40,7 @@ late       two processes, "rank 0" here and "rank 1" in `Workload.others`, whose
            rank 1 works 12 ms a round: rank 0 is in CUDA synchronisation 5/6 of the time, rank 1 hardly
 =========  ============================================================================================================
 
+`build_engine`: steps of which some are slow for a known cause (engine_steps.c).
 gil_fight.py: two threads of CPython that never stop: each has a CPU half of the time, else waits for the GIL (a futex).
 `cpu_quota`: a cgroup with a CPU quota around a program: throttled, which threads see as waiting in the run queue.
 `slow_disk`: a cgroup that lets a program write so many bytes a second: "disk" then waits.
@@ -77,6 +78,13 @@ def build_cuda(folder: Path) -> Path:
     _build(["-shared", "-fPIC", str(HERE / "cudart_stand_in.c"), str(driver)], runtime)
     libraries = [str(driver), str(runtime), f"-Wl,-rpath,{folder}"]
     return _build([str(HERE / "cuda_user.c"), *libraries], folder / "cuda_user")
+
+
+def build_engine(folder: Path) -> Path:
+    """An engine with slow steps, and its stand-in for libcuda.so.1."""
+    driver = folder / "libcuda.so.1"
+    _build(["-shared", "-fPIC", str(HERE / "engine_stand_in.c")], driver)
+    return _build([str(HERE / "engine_steps.c"), str(driver), f"-Wl,-rpath,{folder}"], folder / "engine_steps")
 
 
 def _build(arguments: list[str], output: Path) -> Path:

@@ -53,6 +53,14 @@ _KINDS_BY_LIBRARY = {
 """Calls that wait for the GPU are of kind WAIT. cuMemcpyDtoHAsync does where the memory it copies to is pageable ("API
 synchronization behavior" in the CUDA driver API's manual); else it comes back in microseconds, which do no harm here.
 """
+ALLOCATION, COPY, GRAPH = "allocation", "copy", "graph"
+SORTS = {
+    **dict.fromkeys(("cuGraphLaunch", "cudaGraphLaunch"), GRAPH),
+    **dict.fromkeys(("cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync", "cudaMalloc", "cudaFree"), ALLOCATION),
+    **dict.fromkeys(("cuMemcpyHtoD_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemcpyAsync"), COPY),
+    "cudaMemcpyAsync": COPY,
+}
+"""What calls do beside their kind, of those of which a step's time is told apart."""
 FUNCTIONS = {library: tuple(kinds) for library, kinds in _KINDS_BY_LIBRARY.items()}
 _KIND_BY_NAME = {name: kind for kinds in _KINDS_BY_LIBRARY.values() for name, kind in kinds.items()}
 LAUNCHES = frozenset(name for name, kind in _KIND_BY_NAME.items() if kind == LAUNCH)

@@ -494,7 +494,7 @@ def test_functions_of_a_library_are_linked_returns_first_and_let_go_entries_firs
     cookies = {
         0x100: NUMBERS["cuLaunchKernel"] | 1 << 8,
         0x200: NUMBERS["cuStreamSynchronize"] | 2 << 8,
-        0x300: NUMBERS["cuMemcpyAsync"],
+        0x300: NUMBERS["cuMemcpyAsync"] | 3 << 12,
     }
     assert [(one["program"], one["of"], one["flags"]) for one in linux.links] == [(72, cookies, 1), (71, cookies, 0)]
     assert [cookie_of(name) for name in functions] == list(cookies.values())

@@ -97,7 +97,24 @@ class Server:
 
     def thread(self, launches: int = 0, sync_ns: int = 0, sync_since: int = 0, tid: int = TID) -> None:
         steps, syncs = self._steps, round(self._counts.get(SYNC, 0.0))
-        row = (launches, sync_ns, sync_since, 0, 0, syncs, steps, round(self._step_launches), 0, 0, 0, PID, 0, 0, 0)
+        row = (
+            launches,
+            sync_ns,
+            sync_since,
+            0,
+            0,
+            syncs,
+            steps,
+            round(self._step_launches),
+            0,
+            0,
+            0,
+            PID,
+            0,
+            0,
+            0,
+            b"",
+        )
         self.module["library_threads"].put((tid,), row)
 
     def ask(self, *sources: object) -> None:
@@ -477,7 +494,8 @@ def test_calls_under_way_are_over_when_their_probes_come_off(serving: Callable[[
     for number, tid in ((NUMBERS[LAUNCH], TID), (NUMBERS[SYNC], TID), (NUMBERS[COPY], TID)):
         entered.put((tid << 8 | number,), (5,))
     threads = server.module["library_threads"]
-    waiting = (9, 5 * MS, server.now_ns - MS, 77, 88, 3, 2, 7, 4, 5, 6, PID, 1, 2, 0)
+    of_round = b"R" * 120
+    waiting = (9, 5 * MS, server.now_ns - MS, 77, 88, 3, 2, 7, 4, 5, 6, PID, 1, 2, 0, of_round)
     for tid, pid in ((TID + 1, PID), (TID + 2, 300)):
         threads.put((tid,), (*waiting[:11], pid, *waiting[12:]))
     server.rates[SYNC] = 1e6
@@ -487,7 +505,7 @@ def test_calls_under_way_are_over_when_their_probes_come_off(serving: Callable[[
     assert NUMBERS[SYNC] not in left
     assert NUMBERS[COPY] in left
     own, other = threads.get(TID + 1), threads.get(TID + 2)
-    assert own == (9, 5 * MS, 0, 0, 88, 3, 2, 7, 4, 5, 6, PID, 1, 2, 0)
+    assert own == (9, 5 * MS, 0, 0, 88, 3, 2, 7, 4, 5, 6, PID, 1, 2, 0, of_round)
     assert other is not None
     assert other[2:4] == (waiting[2], 77)
 

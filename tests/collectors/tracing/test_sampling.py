@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from llmtop.collectors.tracing.bcc.helper.sampling import (
     LONGEST_S,
+    REMEMBERED,
     REST_S,
     SHORTEST_S,
     WINDOW_NS,
@@ -53,6 +54,16 @@ def test_launches_that_no_window_has_seen_are_not_taken_for_few() -> None:
     sampling.close({}, {}, 1.0, 0.025)
     assert sampling.steady == {"wait"}
     assert sampling.is_due(2.0)
+
+
+def test_copies_that_many_windows_have_not_seen_are_few() -> None:
+    """Launches may come with the next request; copies and allocations come with launches, or are rare."""
+    _, sampling = begun()
+    for closed in range(REMEMBERED - 1):
+        sampling.close({}, {"launch": 5, "wait": 5}, 1.0 + closed, 0.025)
+    assert sampling.steady == {"wait", "launch"}
+    sampling.close({}, {}, 20.0, 0.025)
+    assert sampling.steady == frozenset(KINDS)
 
 
 def test_what_comes_to_cost_too_much_goes_back_to_windows_and_rests_longer_each_time() -> None:

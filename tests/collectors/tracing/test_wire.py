@@ -39,6 +39,7 @@ FULL: wire.Sample = {
     "running": [wire.RunStack(7, 8, [], 20)],
     "functions": [wire.FunctionTotal(7, "cuLaunchKernel", 2, 40, {4: 2})],
     "in_libraries": [wire.LibraryThread(7, 8, 2, 30)],
+    "gpu_rounds": [wire.GpuRound(7, 8, 900, 500, 300, 9, 1, None, 0, 5, 0, 0, None, None)],
     "probed": 1,
     "library_observed": [wire.LibraryObserved(7, 100)],
     "uncounted": [wire.Uncounted(7, ["cuMemcpy"])],

@@ -160,6 +160,7 @@ class BccHelper:
         report["running"] = self._samples.read() if self._samples and self._samples.is_on else []
         report["functions"] = self._library.read(now, (*changes.gone, *changes.renewed))
         report["in_libraries"] = self._library.read_threads(now, changes.ended_threads)
+        report["gpu_rounds"] = self._library.read_rounds(self._scheduler.followed_since if self._scheduler else None)
         report |= self._library.coverage()
         report["hits"] = self._last_hits
         report["shed"] = str(self._governor.effort) if self._governor.shed else ""

@@ -59,6 +59,12 @@ class SchedulerSlices:
         """Whether it has anything to tell."""
         return self.scheduler.is_on or self._slices is not None
 
+    @property
+    def followed_since(self) -> int | None:
+        """Since when threads are followed without a break, and their sleeps told by call; None where they are not."""
+        is_whole = self.scheduler.is_on and self.scheduler.knows_calls and self._slices is None
+        return self._since_ns if is_whole else None
+
     def observed_ns(self, now: int) -> int:
         """For how long it has looked so far."""
         return self._looked_ns + (now - self._since_ns) * self.scheduler.is_on

@@ -10,6 +10,7 @@ from ...helper.functions import kinds_of
 from ...helper.libraries import Covered, coverage
 from ...helper.system import UnavailableError
 from . import probe_cost, uprobes
+from .gpu_rounds import GpuRounds
 from .library_maps import LibraryMaps
 from .library_probes import LibraryProbes
 from .library_search import LibrarySearch
@@ -31,6 +32,7 @@ class Library:
         self._source: ProgramText | None = None
         self._probes: LibraryProbes | None = None
         self._maps: LibraryMaps | None = None
+        self._rounds: GpuRounds | None = None
         self._search = LibrarySearch(self._is_ready)
         self.why_not: UnavailableError | None = None
 
@@ -90,6 +92,10 @@ class Library:
         """What changed, up to now: sums since the start."""
         return self._probes.read_threads(now, ended) if self._probes else []
 
+    def read_rounds(self, followed_since: int | None) -> list[wire.GpuRound]:
+        """The rounds of the GPU's work that have ended: see `GpuRounds.take`."""
+        return self._rounds.take(followed_since) if self._rounds else []
+
     def lost(self) -> int:
         """Calls that found no room in the maps."""
         return self._maps.lost() if self._maps else 0
@@ -116,6 +122,7 @@ class Library:
                 probes, self._maps = uprobes.make_uprobes(source, module), LibraryMaps(module)
                 cost = probe_cost.measured(probes)
                 self._probes = LibraryProbes(probes, self._maps, cost, self._account, self._hits)
+                self._rounds = GpuRounds(module, self._probes.processes)
         except UnavailableError as error:
             if source is uprobes.WITH_COOKIES:
                 self._source = uprobes.WITHOUT_COOKIES

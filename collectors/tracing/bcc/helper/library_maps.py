@@ -13,8 +13,8 @@ from .programs import SLOTS, Module
 SYNCS = 3
 """The place of synchronising calls in what is counted of a thread: launches, steps, launches in these, and they."""
 _NAMES = {number: name for name, number in NUMBERS.items()}
-_THREAD = "9Q6I"
-"""struct library_thread of programs/common.h."""
+_THREAD = "9Q6I120s"
+"""struct library_thread of programs/common.h; what is known of its round is told when that ends."""
 
 
 class LibraryThreadCalls(NamedTuple):
@@ -35,6 +35,7 @@ class LibraryThreadCalls(NamedTuple):
     attachment: int
     step_attachment: int
     unused: int
+    of_round: bytes
 
     def in_sync_ns(self, now: int) -> int:
         """For how long it has been in calls that wait, the one that it is in up to now."""

@@ -63,6 +63,8 @@ class ProcessLibraries:
     observed_ns: int = 0
     watched_since: int | None = None
     """Since when all calls that wait have probes; None while one has not."""
+    steady_since: dict[str, int] = field(default_factory=dict)
+    """Since when each kind of call has been counted without a break."""
     estimate: Estimate = field(default_factory=Estimate)
     """Of what is counted in windows, by function, and of launches by thread."""
     known: Counted | None = None
@@ -136,6 +138,11 @@ class ProcessLibraries:
         if self.watched_since is not None:
             self.observed_ns += max(0, now - self.watched_since)
         self.watched_since = now if self.functions and "sync" not in self.unseen else None
+        self.steady_since = {kind: self.steady_since.get(kind, now) for kind in self.sampling.steady}
+
+    def saw(self, kind: str, since: int) -> bool:
+        """Whether all calls of a kind have been counted since then."""
+        return since >= self.steady_since.get(kind, since + 1)
 
     def cost_ns(self, before: Counted, after: Counted) -> float:
         """What the probes that ran in between have cost."""

@@ -14,6 +14,7 @@ from ...helper import system
 from ...helper.kernel import attach_raw_tracepoint, attach_tracepoint, close_all
 from ...helper.sleeps import MOST_WAKERS, Frames, Place, SleepLedger, weigh
 from ...helper.symbols import Symbols
+from ...helper.syscall_numbers import call_numbers
 from ...helper.system import UnavailableError
 from . import btf
 from .programs import RAW_TRACEPOINT, SLOTS, TRACEPOINT, Module, ProgramText
@@ -36,6 +37,12 @@ _TELLS_CALLS = (5, 15)
 _TELLS_STATE = (6, 0)
 """From here on sched_switch hands (preempt, prev, next, prev_state) to raw tracepoints."""
 _RUNS = 0xFFFFFFFF
+_KINDS_OF_CALLS = {
+    **dict.fromkeys(("futex", "futex_wait", "futex_waitv"), 1),
+    **dict.fromkeys(("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"), 2),
+    **dict.fromkeys(("read", "readv", "recvfrom", "recvmsg", "recvmmsg", "accept", "accept4"), 2),
+}
+"""What a sleep in a call is of a round of the GPU's work: LOCKED or FOR_INPUT of programs/common.h."""
 _SWEEP_EVERY = 30
 """How often, in looks, threads that are gone are looked for."""
 MANY_THREADS = 300
@@ -91,6 +98,9 @@ class SchedulerProbes:
         self._stacks = StackTable(module.table("stacks", "I", STACK), symbols)
         self._settings = module.table("settings", "I", "I")
         self._set(2, place_of_id() or 0)
+        kinds = module.table("call_kinds", "I", "I")
+        for name in _KINDS_OF_CALLS.keys() & call_numbers().keys():
+            kinds.put((call_numbers()[name],), (_KINDS_OF_CALLS[name] + 1,))
         self._marks = module.table("marks", "I", "Q")
         self._lost = module.table("lost", "I", "Q")
         self._epoch = 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from ...helper.functions import LAUNCHES, NUMBERS, SYNCHRONISING
+from ...helper.functions import ALLOCATION, COPY, GRAPH, LAUNCHES, NUMBERS, SORTS, SYNCHRONISING
 from ...helper.kernel import attach_uprobe, close_all, link_uprobes
 from ...helper.system import kernel_release
 from .programs import KPROBE, Module, ProgramText
@@ -21,12 +21,17 @@ _TELLS_COOKIES = (5, 15)
 """The release of Linux from which on a program is told which of its probes was hit."""
 _UPROBE_MULTI = 48
 """enum bpf_attach_type of include/uapi/linux/bpf.h."""
-_KINDS = ("OTHER", "LAUNCH", "SYNC")
-"""The enumeration of programs/library.c."""
+_SORTS = ("", GRAPH, ALLOCATION, COPY)
+"""The enumeration of sorts in programs/library.c; as to kinds, see `_kind`."""
 
 
 def _kind(name: str) -> int:
+    """OTHER, LAUNCH or SYNC."""
     return 1 if name in LAUNCHES else 2 if name in SYNCHRONISING else 0
+
+
+def _sort(name: str) -> int:
+    return _SORTS.index(SORTS.get(name, ""))
 
 
 class Uprobes(Protocol):
@@ -79,8 +84,8 @@ class SingleUprobes:
 
 
 _PAIRS = "".join(
-    f"int enter_{n}(struct pt_regs *ctx) {{ return enter(ctx, {n}, {_KINDS[_kind(name)]}); }}\n"
-    f"int leave_{n}(struct pt_regs *ctx) {{ return leave(ctx, {n}, {_KINDS[_kind(name)]}); }}\n"
+    f"int enter_{n}(struct pt_regs *ctx) {{ return enter(ctx, {n}, {_kind(name)}, {_sort(name)}); }}\n"
+    f"int leave_{n}(struct pt_regs *ctx) {{ return leave(ctx, {n}, {_kind(name)}, {_sort(name)}); }}\n"
     for name, n in NUMBERS.items()
 )
 WITH_COOKIES = ProgramText("library", ("-DWITH_COOKIES=1",))
@@ -111,4 +116,4 @@ def make_uprobes(source: ProgramText, module: Module) -> Uprobes:
 
 def cookie_of(name: str) -> int:
     """What tells the program for all functions which one it runs for."""
-    return NUMBERS[name] | _kind(name) << 8
+    return NUMBERS[name] | _kind(name) << 8 | _sort(name) << 12

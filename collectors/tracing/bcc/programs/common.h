@@ -17,7 +17,13 @@ enum { HIT_CALL, HIT_FOREIGN_CALL, HIT_SWITCH, HIT_FOREIGN_SWITCH, HIT_STACK, HI
 #define REG_ARGUMENT_4(regs) ((regs)->regs[3])
 #endif
 
-/* What a thread does in libraries: library.c keeps it, scheduler.c asks whether a sleep is within a call. */
+/* What the time of a round is spent in, from the end of a wait for the GPU to that of the next (library.c): off the CPU,
+ * and in calls that do not wait for the GPU. */
+enum { QUEUED, LOCKED, FOR_INPUT, ASLEEP, OFF_CPU_KINDS };
+enum { ALLOCATION, COPY, COLLECTION, CALL_KINDS };
+
+/* What a thread does in libraries: library.c keeps it; scheduler.c asks whether a sleep is within a call, and adds what a
+ * round is off the CPU. */
 struct library_thread {
 	u64 launches;
 	u64 sync_ns;
@@ -34,6 +40,18 @@ struct library_thread {
 	u32 attachment;	/* which time of probes on launches `launch_stack` is of */
 	u32 step_attachment;	/* likewise, `launches_before` */
 	u32 unused;
+	/* Of the round that it is in. */
+	u64 round_start;	/* 0 before the first one */
+	u64 round_wait;		/* in calls that wait for the GPU */
+	u64 woken_late;		/* of that, in the run queue */
+	u64 off_cpu[OFF_CPU_KINDS];	/* but not in calls that wait for the GPU */
+	u64 in_calls[CALL_KINDS];
+	u64 call_since, call_ns;	/* the last call that counts there: one around it does not count it again */
+	u64 round_faults;	/* the task's page faults when it began */
+	u32 round_launches;
+	u32 round_graphs;	/* of graphs alone */
+	u32 waits_itself;	/* it ended a round of its own not so many of others' waits ago */
+	u32 unused_too;
 };
 
 /* All programs have these together. */

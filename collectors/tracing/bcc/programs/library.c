@@ -1,9 +1,10 @@
-/* Calls of library functions: how often and how long; launches and synchronisation by thread. Either one pair of
- * programs serves all functions (see the end), or the helper adds a pair per function, which call `enter` and `leave`
- * with its number and kind. */
+/* Calls of library functions: how often and how long; launches and synchronisation by thread, and the rounds that these
+ * make. Either one pair of programs serves all functions (see the end), or the helper adds a pair per function, which
+ * call `enter` and `leave` with its number, kind and sort. */
 #include <uapi/linux/ptrace.h>
 
 enum { OTHER, LAUNCH, SYNC };
+enum { PLAIN, GRAPH, IN_CALLS };	/* sorts; from IN_CALLS on those of `in_calls` */
 
 /* What a return takes off the stack. */
 #if defined(__x86_64__)
@@ -23,9 +24,33 @@ struct function {
 	u64 slots[SLOTS];
 };
 
+/* A thread launched work, and it, or another one that launches none, has waited for the GPU until `end`. */
+struct gpu_round_key {
+	u64 end;
+	u32 tid;
+	u32 tgid;
+};
+
+struct gpu_round {
+	u64 start;		/* the end of the one before */
+	u64 wait;
+	u64 off_cpu[OFF_CPU_KINDS];
+	u64 in_calls[CALL_KINDS];
+	u64 faults;		/* NOT_KNOWN where another thread waited */
+	u32 launches;
+	u32 graphs;
+};
+
+#define NOT_KNOWN (~0ULL)
+#define SELDOM 8
+
 BPF_HASH(functions, struct function_key, struct function, 2048);
 BPF_HASH(entered, u64, u64, 16384);
 BPF_ARRAY(lost, u64, 1);
+BPF_TABLE("hash", struct gpu_round_key, struct gpu_round, gpu_rounds, 512);
+BPF_HASH(launchers, u32, u32, 1024);	/* by process, the thread that began to launch last */
+BPF_HASH(uncounted, u32, u32, 1024);	/* processes whose launches have no probes all the time: each wait ends a round */
+BPF_ARRAY(places, u32, 1);	/* [0] where a task has its counts of page faults; 0 where nobody knows */
 BPF_ARRAY(attachments, u32, 1);	/* changes as probes on launches come and go; odd while they are all there for a moment */
 
 static __always_inline struct function *function_of(u32 tgid, u32 number)
@@ -77,7 +102,81 @@ static __always_inline void note_step(struct library_thread *thread)
 	thread->launches_before = thread->launches;
 }
 
-static __always_inline void note_enter(u64 who, u64 stack, u32 number, u32 kind, u64 now)
+/* Page faults of the current thread so far; its minor and its major ones lie side by side. */
+static __always_inline u64 faults_so_far(void)
+{
+	u64 counts[2] = {};
+	u32 first = 0, *place = places.lookup(&first);
+	if (!place || !*place)
+		return NOT_KNOWN;
+	bpf_probe_read_kernel(counts, sizeof(counts), (void *)bpf_get_current_task() + *place);
+	return counts[0] + counts[1];
+}
+
+static __always_inline void begin_round(struct library_thread *thread, u64 faults, u64 now)
+{
+	thread->round_start = now;
+	thread->round_wait = thread->woken_late = 0;
+	for (int i = 0; i < OFF_CPU_KINDS; i++)
+		thread->off_cpu[i] = 0;
+	for (int i = 0; i < CALL_KINDS; i++)
+		thread->in_calls[i] = 0;
+	thread->round_faults = faults;
+	thread->round_launches = thread->round_graphs = 0;
+}
+
+static __always_inline void end_round(struct library_thread *thread, struct gpu_round_key *key, u64 wait, u64 faults)
+{
+	struct gpu_round round = {.start = thread->round_start, .wait = wait, .faults = NOT_KNOWN,
+		.launches = thread->round_launches, .graphs = thread->round_graphs};
+	for (int i = 0; i < OFF_CPU_KINDS; i++)
+		round.off_cpu[i] = thread->off_cpu[i];
+	for (int i = 0; i < CALL_KINDS; i++)
+		round.in_calls[i] = thread->in_calls[i];
+	if (faults != NOT_KNOWN && thread->round_faults != NOT_KNOWN)
+		round.faults = faults - thread->round_faults;
+	if (round.start)
+		gpu_rounds.update(key, &round);	/* without room for it, it is seen to be missing: the next begins later */
+	begin_round(thread, faults, key->end);
+}
+
+/* A wait for the GPU is over. It ends the round of the thread that waited; of one that launches nothing itself, as vLLM's
+ * that copies outputs, that of the thread which launches and does not wait. */
+static __always_inline void waited(struct library_thread *thread, u64 who, u64 now)
+{
+	u32 tgid = who >> 32, *other = 0;
+	struct gpu_round_key key = {.end = now, .tid = who, .tgid = tgid};
+	u64 wait = thread->round_wait > thread->woken_late ? thread->round_wait - thread->woken_late : 0;
+	if (thread->round_launches || uncounted.lookup(&tgid)) {
+		thread->waits_itself = SELDOM;
+		end_round(thread, &key, wait, faults_so_far());
+		return;
+	}
+	other = launchers.lookup(&tgid);
+	if (!other || *other == key.tid)
+		return;
+	key.tid = *other;
+	struct library_thread *launcher = library_threads.lookup(&key.tid);
+	thread->round_wait = thread->woken_late = 0;
+	if (!launcher || !launcher->round_launches)
+		return;
+	if (launcher->waits_itself)
+		launcher->waits_itself--;
+	else
+		end_round(launcher, &key, wait, NOT_KNOWN);
+}
+
+/* The time of a call that is a part of a round, without that of a call within it. */
+static __always_inline void note_call(struct library_thread *thread, u32 kind, u64 since, u64 now)
+{
+	u64 within = thread->call_since >= since ? thread->call_ns : 0;
+	if (kind < CALL_KINDS)
+		thread->in_calls[kind] += now - since - within;
+	thread->call_since = since;
+	thread->call_ns = now - since;
+}
+
+static __always_inline void note_enter(u64 who, u64 stack, u32 number, u32 kind, u32 sort, u64 now)
 {
 	struct library_thread *thread = thread_of(who);
 	if (!thread)
@@ -94,6 +193,12 @@ static __always_inline void note_enter(u64 who, u64 stack, u32 number, u32 kind,
 		thread->launches++;
 		thread->launch_stack = stack;
 		thread->launch_function = number;
+		if (!thread->round_launches++) {
+			u32 tgid = who >> 32, tid = who;
+			launchers.update(&tgid, &tid);
+		}
+		if (sort == GRAPH)
+			thread->round_graphs++;
 	}
 	if (kind == SYNC && !is_within(stack, number, thread->sync_stack, thread->sync_function)) {
 		thread->sync_since = now;
@@ -103,7 +208,7 @@ static __always_inline void note_enter(u64 who, u64 stack, u32 number, u32 kind,
 	}
 }
 
-static __always_inline void note_leave(u64 who, u64 stack, u32 number, u32 kind, u64 now)
+static __always_inline void note_leave(u64 who, u64 stack, u32 number, u32 kind, u32 sort, u64 since, u64 now)
 {
 	u32 tid = who;
 	struct library_thread *thread = library_threads.lookup(&tid);
@@ -113,22 +218,30 @@ static __always_inline void note_leave(u64 who, u64 stack, u32 number, u32 kind,
 		thread->launch_stack = 0;
 	if (kind == SYNC && number == thread->sync_function && stack >= thread->sync_stack + RETURN_POPS
 	    && thread->sync_since) {
-		thread->sync_ns += now - thread->sync_since;
+		u64 ns = now - thread->sync_since;
+		thread->sync_ns += ns;
+		note_call(thread, sort - IN_CALLS, thread->sync_since, now);
 		thread->sync_since = thread->sync_stack = 0;
+		if (sort < IN_CALLS) {
+			thread->round_wait += ns;
+			waited(thread, who, now);
+		}
 	}
+	if (kind == OTHER && sort >= IN_CALLS)
+		note_call(thread, sort - IN_CALLS, since, now);
 }
 
-static __always_inline int enter(struct pt_regs *ctx, u32 number, u32 kind)
+static __always_inline int enter(struct pt_regs *ctx, u32 number, u32 kind, u32 sort)
 {
 	u64 who = current_ids(), key = who << 8 | number, now = bpf_ktime_get_ns();
 	count_hit(HIT_LIBRARY);
 	entered.update(&key, &now);
 	if (kind != OTHER)
-		note_enter(who, PT_REGS_SP(ctx), number, kind, now);
+		note_enter(who, PT_REGS_SP(ctx), number, kind, sort, now);
 	return 0;
 }
 
-static __always_inline int leave(struct pt_regs *ctx, u32 number, u32 kind)
+static __always_inline int leave(struct pt_regs *ctx, u32 number, u32 kind, u32 sort)
 {
 	u64 who = current_ids(), key = who << 8 | number, now = bpf_ktime_get_ns();
 	u64 *since = entered.lookup(&key);
@@ -136,8 +249,8 @@ static __always_inline int leave(struct pt_regs *ctx, u32 number, u32 kind)
 		return 0;
 	u64 ns = now - *since;
 	entered.delete(&key);
-	if (kind != OTHER)
-		note_leave(who, PT_REGS_SP(ctx), number, kind, now);
+	if (kind != OTHER || sort != PLAIN)
+		note_leave(who, PT_REGS_SP(ctx), number, kind, sort, now - ns, now);
 	struct function *function = function_of(who >> 32, number);
 	if (!function)
 		return 0;
@@ -158,12 +271,12 @@ static u64 (*get_attach_cookie)(void *ctx) = (void *)174;
 int enter_any(struct pt_regs *ctx)
 {
 	u64 cookie = get_attach_cookie(ctx);
-	return enter(ctx, cookie & 0xff, cookie >> 8);
+	return enter(ctx, cookie & 0xff, cookie >> 8 & 0xf, cookie >> 12);
 }
 
 int leave_any(struct pt_regs *ctx)
 {
 	u64 cookie = get_attach_cookie(ctx);
-	return leave(ctx, cookie & 0xff, cookie >> 8);
+	return leave(ctx, cookie & 0xff, cookie >> 8 & 0xf, cookie >> 12);
 }
 #endif

@@ -5,6 +5,8 @@
 #define ENDED 0x30	/* EXIT_DEAD | EXIT_ZOMBIE */
 #define NO_CALL 0xffff
 #define NO_STACK -1
+#define CALLS 512
+#define UNINTERRUPTIBLE 2
 #define IN_SYNC 0x100	/* set in the state of a sleep within a synchronising call of a library */
 
 struct thread {
@@ -62,6 +64,7 @@ BPF_HASH(stack_times, struct stack_key, u64, 8192);
 BPF_STACK_TRACE(stacks, 8192);
 BPF_ARRAY(settings, u32, 3);	/* [0] one stack in so many, 0 for none; [1] the epoch of the stack ids */
 BPF_ARRAY(lost, u64, 1);
+BPF_ARRAY(call_kinds, u32, CALLS);	/* what a sleep in a system call is of a round; 0 is ASLEEP, all else is one more */
 
 #if TASK_REGISTERS
 /* Newer than bcc's list of helpers (Linux 5.11 and 5.15; the numbers are ABI). */
@@ -203,6 +206,24 @@ static __always_inline void add_wake(u32 tid, u32 waker)
 		lost.increment(0);
 }
 
+/* A round of the GPU's work goes on, and this thread is part of it (library.c). */
+static __always_inline void note_round(u32 tid, struct thread *thread, u64 asleep, u64 queued)
+{
+	struct library_thread *library = has_mark(tid, IN_LIBRARIES) ? library_threads.lookup(&tid) : 0;
+	if (!library)
+		return;
+	library->off_cpu[QUEUED] += queued;
+	if (library->sync_since)
+		library->woken_late += queued;
+	if (!thread->state || thread->state & IN_SYNC)
+		return;
+	u32 call = thread->call, *kind = call_kinds.lookup(&call);
+	/* Not to be woken by a signal: on a disk, whatever it reads. */
+	u32 place = kind && *kind && !(thread->state & UNINTERRUPTIBLE) ? *kind - 1 : ASLEEP;
+	asm volatile("%0 &= 3" : "+r"(place));	/* in words that every verifier understands: it is below OFF_CPU_KINDS */
+	library->off_cpu[place] += asleep;
+}
+
 static __always_inline void enter(u32 tid, u64 now)
 {
 	if (!is_marked(tid))
@@ -225,6 +246,7 @@ static __always_inline void enter(u32 tid, u64 now)
 	}
 	u64 queued = now - woken;
 	thread->queue_ns += queued;
+	note_round(tid, thread, woken - thread->since, queued);
 	u32 slot = slot_of(queued);
 	if (slot < SLOTS)
 		thread->slots[slot]++;

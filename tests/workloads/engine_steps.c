@@ -1,0 +1,198 @@
+/* An engine whose steps are known: a millisecond of work, 8 launches of kernels, one of a graph, 4 ms of waiting for the
+ * GPU; another thread does the waiting in the mode "apart". Usage: engine_steps MODE STEPS EVERY: every so many steps one
+ * has a cause to be slow, by turns those of `causes`. When all are done it tells which, as ["cause", end in ns]. */
+#define _GNU_SOURCE
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+int cuLaunchKernel(void), cuGraphLaunch(void), cuStreamSynchronize(void), cuMemAlloc_v2(void), cuMemcpyHtoDAsync_v2(void);
+void stand_in_times(long wait, long call);
+
+#define MS 1000000L
+#define WAIT_NS (4 * MS)
+#define PLANTED_NS (9 * MS)
+#define BURNERS 3
+
+static const char *causes[] = {"asleep", "lock", "page faults", "allocation", "copy", "run queue", "own code", "more work",
+			       "slower GPU", "input"};
+enum { ASLEEP, LOCK, FAULTS, ALLOCATION, COPY, QUEUE, OWN_CODE, MORE_WORK, SLOWER, INPUT, CAUSES };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_barrier_t launched, waited;
+static volatile int hold, is_held, is_apart;
+static volatile long burn_until;
+
+static long now(void)
+{
+	struct timespec at;
+	clock_gettime(CLOCK_MONOTONIC, &at);
+	return at.tv_sec * 1000000000L + at.tv_nsec;
+}
+
+static void work(long ns)
+{
+	struct timespec at;
+	long until;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
+	until = at.tv_sec * 1000000000L + at.tv_nsec + ns;
+	do
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
+	while (at.tv_sec * 1000000000L + at.tv_nsec < until);
+}
+
+static void sleep_for(long ns)
+{
+	struct timespec length = {0, ns};
+	nanosleep(&length, NULL);
+}
+
+static void *holder(void *unused)
+{
+	for (;; sleep_for(MS / 10)) {
+		if (!hold)
+			continue;
+		pthread_mutex_lock(&lock);
+		hold = 0;
+		is_held = 1;
+		sleep_for(PLANTED_NS);
+		is_held = 0;
+		pthread_mutex_unlock(&lock);
+	}
+	return unused;
+}
+
+static void *burner(void *unused)
+{
+	for (;; sleep_for(MS / 2))
+		while (now() < burn_until)
+			;
+	return unused;
+}
+
+static void *waiter(void *unused)
+{
+	for (;;) {
+		pthread_barrier_wait(&launched);
+		cuStreamSynchronize();
+		pthread_barrier_wait(&waited);
+	}
+	return unused;
+}
+
+static void touch(size_t size)
+{
+	char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	madvise(memory, size, MADV_NOHUGEPAGE);
+	for (size_t at = 0; at < size; at += 4096)
+		memory[at] = 1;
+	munmap(memory, size);
+}
+
+static void plant(int cause)
+{
+	switch (cause) {
+	case ASLEEP:
+		sleep_for(PLANTED_NS);
+		break;
+	case LOCK:
+		hold = 1;
+		while (!is_held)
+			sched_yield();
+		pthread_mutex_lock(&lock);
+		pthread_mutex_unlock(&lock);
+		break;
+	case FAULTS:
+		touch(64 << 20);
+		break;
+	case ALLOCATION:
+		stand_in_times(WAIT_NS, PLANTED_NS);
+		cuMemAlloc_v2();
+		break;
+	case COPY:
+		stand_in_times(WAIT_NS, PLANTED_NS);
+		cuMemcpyHtoDAsync_v2();
+		break;
+	case QUEUE:
+		burn_until = now() + 4 * PLANTED_NS;
+		work(PLANTED_NS / 2);
+		burn_until = 0;
+		break;
+	case OWN_CODE:
+		work(PLANTED_NS);
+		break;
+	case MORE_WORK:
+		for (int i = 0; i < 400; i++)
+			cuLaunchKernel();
+		stand_in_times(WAIT_NS + PLANTED_NS, 0);
+		break;
+	case SLOWER:
+		stand_in_times(WAIT_NS + PLANTED_NS, 0);
+		break;
+	case INPUT:
+		poll(NULL, 0, PLANTED_NS / MS);
+		break;
+	}
+}
+
+static void step(int cause)
+{
+	work(MS);
+	plant(cause);
+	for (int i = 0; i < 8; i++)
+		cuLaunchKernel();
+	cuGraphLaunch();
+	if (is_apart) {
+		pthread_barrier_wait(&launched);
+		pthread_barrier_wait(&waited);
+	} else {
+		cuStreamSynchronize();
+	}
+	stand_in_times(WAIT_NS, 0);
+}
+
+/* Burners take time from the engine alone: on the CPU on which it is. */
+static void share_one_cpu(void)
+{
+	cpu_set_t one;
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	sched_setaffinity(0, sizeof(one), &one);
+}
+
+int main(int argc, char **argv)
+{
+	long steps = atol(argv[2]), every = atol(argv[3]);
+	pthread_t thread;
+	is_apart = !strcmp(argv[1], "apart");
+	pthread_barrier_init(&launched, NULL, 2);
+	pthread_barrier_init(&waited, NULL, 2);
+	puts("ready");
+	fflush(stdout);
+	if (getchar() == EOF)
+		return 0;
+	pthread_create(&thread, NULL, holder, NULL);
+	if (is_apart)
+		pthread_create(&thread, NULL, waiter, NULL);
+	share_one_cpu();
+	for (int i = 0; i < BURNERS; i++)
+		pthread_create(&thread, NULL, burner, NULL);
+	putchar('[');
+	for (long i = 0; i < steps; i++) {
+		int is_planted = i % every == every - 1, cause = is_planted ? i / every % CAUSES : -1;
+		step(cause);
+		if (is_planted)
+			printf("%s[\"%s\", %ld]", i < every ? "" : ", ", causes[cause], now());
+	}
+	puts("]");
+	fflush(stdout);
+	while (getchar() != EOF)
+		;
+	return argc - 4;
+}
