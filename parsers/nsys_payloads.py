@@ -111,7 +111,7 @@ class _Events:
     def _if_there(self, *names: str) -> Iterator[str]:
         return (name for name in names if name in self._columns)
 
-    def _says(self, event: Mapping[str, Any], texts: Mapping[int, str]) -> Iterator[tuple[str, Value]]:
+    def _says(self, event: Mapping[str, Any], texts: Mapping[Any, str]) -> Iterator[tuple[str, Value]]:
         domain, category = event.get("domainId"), event.get("category")
         if isinstance(category, int) and category:
             name = self._categories.get((event["globalTid"] >> 24, domain, category))
@@ -119,7 +119,7 @@ class _Events:
         for name in _VALUES:
             if isinstance(value := event.get(name), int | float):
                 yield "payload", value
-        text = event.get("jsonText") or texts.get(event.get("jsonTextId", -1))
+        text = event.get("jsonText") or texts.get(event.get("jsonTextId"))
         if isinstance(text, str):
             yield from _of_json(text)
         if isinstance(written := event.get("binaryData"), bytes):

@@ -20,6 +20,7 @@ from llmtop.model import SpanTable, Trace, What
 from llmtop.parsers import nsys_export
 from llmtop.parsers.nsys import MAGIC, NsysSqliteParser
 from llmtop.parsers.registry import load
+from tests.nsys_capture import Capture, add_table
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "samples"
 EXPORTS = sorted((SAMPLES / "public").glob("*.sqlite"))
@@ -459,3 +460,12 @@ def test_a_file_is_let_go_as_soon_as_nobody_holds_its_trace() -> None:
 
 def _files_open() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+@pytest.mark.parametrize(("utc_ns", "told"), [(1, 1), (0, None), (-1, None), ("soon", None)])
+def test_a_capture_that_does_not_tell_when_it_began_is_of_no_time(
+    utc_ns: object, told: int | None, tmp_path: Path
+) -> None:
+    path = Capture().write(tmp_path / "capture.sqlite")
+    add_table(path, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs", (utc_ns,))
+    assert load(path).origin.utc_ns == told
