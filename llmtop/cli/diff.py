@@ -12,7 +12,7 @@ from llmtop.cli.report import FORMATS, in_range, is_same_file, read_report, writ
 from llmtop.errors import FileError, LlmtopError, UsageError
 
 if TYPE_CHECKING:
-    from llmtop.cli.diff_pages import Compared, DiffPage
+    from llmtop.cli.diff_pages import Compared
     from llmtop.model import Trace
 
 
@@ -52,6 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only the kernels launched in this range of each program (NVTX, record_function), or only this time of "
         "each capture",
     )
+    parser.add_argument(
+        "--at",
+        metavar="TIME,TIME",
+        help="of recordings the moments to compare, as 2:00,12:00 or --at=-10:00,-1:00 (default: their ends); of one "
+        "recording alone two or more",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write there, not to standard output")
 
 
@@ -64,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
         RegressionError: One is slower than `--fail-above` allows.
     """
     _check(args)
+    if _of_recordings(args):
+        return 0
     traces = _read(args.paths, args.range)
     if len(traces) == 1:
         _print(args, _of_kernels(traces[0], args.baseline, args.format, to_terminal=args.output is None))
@@ -73,6 +81,21 @@ def run(args: argparse.Namespace) -> int:
     if args.fail_above is not None:
         _judge(compared, args.fail_above)
     return 0
+
+
+def _of_recordings(args: argparse.Namespace) -> bool:
+    """Print how recordings differ; False where there is none among the files."""
+    from llmtop.cli.diff_recordings import recorded_moments, recordings_diff
+
+    traces = recorded_moments(args.paths, args.at)
+    if traces is None:
+        return False
+    if args.fail_above is not None or args.range is not None:
+        raise UsageError("recordings have no kernels: --at takes moments of them, and --fail-above and --range nothing")
+    names = [Path(trace.origin.path) for trace in traces]
+    baseline = _baseline(args.baseline, args.paths if len(args.paths) == len(names) else names)
+    _print(args, recordings_diff(traces, baseline, args.format, to_terminal=args.output is None))
+    return True
 
 
 def _print(args: argparse.Namespace, parts: Iterator[str]) -> None:
@@ -145,28 +168,11 @@ def _of_reports(compared: Sequence[Compared], kind: str, *, to_terminal: bool) -
             from llmtop.cli.diff_csv import diff_csv
 
             return diff_csv(compared)
+    from llmtop.cli.diff_drawn import drawn
     from llmtop.cli.diff_pages import diff_pages
 
     names = [compared[0].before.trace.origin.path, *(one.after.trace.origin.path for one in compared)]
-    return _drawn(diff_pages(compared), kind, " – ".join(Path(name).name for name in names), to_terminal=to_terminal)
-
-
-def _drawn(pages: Iterator[DiffPage], kind: str, title: str, *, to_terminal: bool) -> Iterator[str]:
-    """As text, Markdown or HTML."""
-    match kind:
-        case "md":
-            from llmtop.cli.diff_md import diff_md
-
-            return diff_md(pages)
-        case "html":
-            from llmtop.cli.diff_html import diff_html
-
-            return diff_html(pages, title)
-        case _:
-            from llmtop.cli.diff_text import diff_text
-            from llmtop.cli.text_layout import terminal_style
-
-            return diff_text(pages, terminal_style(to_terminal=to_terminal))
+    return drawn(diff_pages(compared), kind, " – ".join(Path(name).name for name in names), to_terminal=to_terminal)
 
 
 def _of_kernels(trace: Trace, wanted: str | None, kind: str, *, to_terminal: bool) -> Iterator[str]:
@@ -191,10 +197,11 @@ def _of_kernels(trace: Trace, wanted: str | None, kind: str, *, to_terminal: boo
             from llmtop.cli.diff_csv import ladder_csv
 
             return ladder_csv(ladder_of_kernels(trace, baseline))
+    from llmtop.cli.diff_drawn import drawn
     from llmtop.cli.diff_pages import kernel_pages
 
     title = Path(trace.origin.path).name
-    return _drawn(kernel_pages(trace, baseline), kind, title, to_terminal=to_terminal)
+    return drawn(kernel_pages(trace, baseline), kind, title, to_terminal=to_terminal)
 
 
 def _kernel(trace: Trace, wanted: str | None) -> int:

@@ -39,14 +39,15 @@ _NOT_BOTH = Unknown("nothing that both reports have has a time in both")
 
 def diff_json(compared: Sequence[Compared]) -> Iterator[str]:
     """The document of each report beside the baseline."""
-    reports = [_report(A, compared[0].before.trace), *(_report(one.name, one.after.trace) for one in compared)]
+    others = (report_document(one.name, one.after.trace) for one in compared)
+    reports = [report_document(A, compared[0].before.trace), *others]
     rungs = rungs_of(compared) if len(compared) > 1 else ()
     yield from _written(reports, rungs, [_comparison(one) for one in compared])
 
 
 def ladder_json(trace: Trace, rungs: Sequence[Rung]) -> Iterator[str]:
     """The document of the kernels of one report."""
-    yield from _written([_report(A, trace)], rungs, [])
+    yield from _written([report_document(A, trace)], rungs, [])
 
 
 def _written(reports: Sequence[Json], rungs: Sequence[Rung], comparisons: Sequence[Json]) -> Iterator[str]:
@@ -59,7 +60,8 @@ def _written(reports: Sequence[Json], rungs: Sequence[Rung], comparisons: Sequen
     yield json.dumps(document, allow_nan=False, indent=1) + "\n"
 
 
-def _report(name: str, trace: Trace) -> Json:
+def report_document(name: str, trace: Trace) -> Json:
+    """Which report it is."""
     origin = trace.origin
     return {
         "name": name,
