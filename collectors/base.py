@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+
+from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -16,7 +18,7 @@ Clock = Callable[[], int]
 """Nanoseconds on the host's monotonic clock; passed in wherever time is read, so that tests hold it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DoctorCheck:
     """One line of `llmtop doctor`: what can be had here, or why not and the command that changes it."""
 
@@ -34,7 +36,7 @@ class Probes(StrEnum):
     OFF = "off"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Endpoint:
     """What the user said of where metrics are.
 
@@ -47,7 +49,7 @@ class Endpoint:
     url: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Aim:
     """What collectors of a server are told beside the server itself.
 

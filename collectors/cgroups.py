@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from llmtop import procfs
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 MOUNT = Path("/sys/fs/cgroup")
 _NO_GROUP = Unknown("the process is in no processor cgroup that can be read", "on a host, see systemd-cgls")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Group:
     """The cgroup that limits a process: the nearest one with a quota, else its own.
 
@@ -26,7 +26,7 @@ class Group:
     cores: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Throttling:
     """Counters of cpu.stat (kernel: Documentation/admin-guide/cgroup-v2, scheduler/sched-bwc)."""
 

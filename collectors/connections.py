@@ -14,13 +14,13 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 from llmtop import ids, whats
 from llmtop import vocabulary as v
+from llmtop.frozen import frozen
 from llmtop.model import LIVE, Missing, Reading, Source, Target, Trace, Unknown
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 _CLOSED = Unknown("the server's network cannot be looked into", "run llmtop as root")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Connection:
     """One connection: milliseconds since its last data, and how many segments of it went each way."""
 

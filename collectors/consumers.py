@@ -10,13 +10,13 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from llmtop import ids, procfs
 from llmtop import vocabulary as v
 from llmtop.facts import NeighbourFact
+from llmtop.frozen import frozen
 from llmtop.model import LIVE, NS_PER_S, Metric, Reading, Source, Target, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.text import clean, group_name
 
@@ -56,7 +56,7 @@ class _CpuSeen(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Look:
     """All processes at one moment, and the machine's own sums in ticks."""
 

@@ -13,7 +13,6 @@ import http.client
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
@@ -24,6 +23,7 @@ from llmtop.collectors.gpus import gpus_now
 from llmtop.collectors.metrics_http import Fetch, Fetcher
 from llmtop.collectors.metrics_text import ExposedSample, Exposition, TextReader, key
 from llmtop.facts import GpuFact
+from llmtop.frozen import frozen
 from llmtop.model import LIVE, NS_PER_S, Metric, Missing, Reading, Source, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.text import clean
 
@@ -45,7 +45,7 @@ _INT32_BLANKS = range(0x7FFFFFF0, 0x80000000)
 """DCGM_INT32_BLANK and its neighbours (not found, not supported, not permissioned)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _ExportedField:
     """What an exporter's number is for us: the metric, what turns its unit into ours, and the most it can be."""
 
@@ -89,7 +89,7 @@ DEVICE = {
 _NEEDED = ("DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KnownGpu:
     """What NVML knows of a GPU."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import http.client
 import ssl
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from llmtop.collectors.metrics_http import MAX_BYTES, NotHttpError, Page
 from llmtop.collectors.metrics_text import names
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Engine, Unknown
 from llmtop.text import clean, shorten
 from llmtop.vocabulary import EndpointAnswer
@@ -29,7 +29,7 @@ _GATEWAY = (502, 504)
 """Statuses of a proxy that does not reach the server behind it (RFC 9110, 15.6.3 and 15.6.5)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failure:
     """A look at one URL that brought no metrics: what came instead (`vocabulary.ENDPOINT_ANSWER`), and why."""
 

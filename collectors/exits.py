@@ -21,6 +21,7 @@ from llmtop.collectors import cgroups
 from llmtop.collectors.end_times import EndTimes
 from llmtop.collectors.kernel_log import KernelLog, open_from_start
 from llmtop.collectors.signal_senders import ENDING, OBEYED_NS, Sent
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.text import shorten
 
@@ -52,7 +53,7 @@ _NOT_KEPT = Unknown(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exit:
     """How a process ended.
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.collectors.xid import FALLEN_OFF_THE_BUS
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.text import clean
 
@@ -33,7 +33,7 @@ _PCI = re.compile(r"([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\
 PciAddress = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class XidLine:
     """One message of the driver about a fault.
 

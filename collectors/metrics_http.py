@@ -14,12 +14,12 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, cast
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit, urlunsplit
 
 from llmtop import procfs
+from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -54,7 +54,7 @@ class NotHttpError(http.client.HTTPException):
         self.is_tls = said[:1] == bytes([_TLS_ALERT])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Page:
     """What came back.
 

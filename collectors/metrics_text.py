@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from llmtop.frozen import frozen
 from llmtop.text import clean
 
 MAX_REMEMBERED = 50_000
@@ -52,7 +53,7 @@ class ExposedSample:
     pairs: Final[Pairs] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Series:
     key: str
     name: str
@@ -60,7 +61,7 @@ class _Series:
     pairs: Pairs
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exposition:
     """What one scrape says of the wanted names.
 

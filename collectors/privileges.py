@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from llmtop import procfs
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 ROOT = Path("/")
@@ -49,7 +49,7 @@ MOUNT_TRACEFS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rights:
     """Who runs llmtop, and with which capabilities."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from llmtop import ids, procfs
 from llmtop.collectors.proc_poll import title_of
 from llmtop.facts import EndedFact
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Mark, MarkKind, ProcessEnd, Severity, Track, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class _Ended:
     shown: Track | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Ending:
     """How a process ended, and how much that matters."""
 

@@ -12,11 +12,11 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmtop import procfs, remedies
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.text import clean, shorten
 
@@ -41,7 +41,7 @@ _CHUNK = 1 << 16
 """Bytes of its output that are read at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PythonThread:
     """One thread of an interpreter at one moment.
 
@@ -57,7 +57,7 @@ class PythonThread:
     frames: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dump:
     """What one run of py-spy has said, and the processor time that it took."""
 
@@ -65,7 +65,7 @@ class Dump:
     cpu_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _FinishedRun:
     """A finished run: `fault` is why it was ended early; empty when it ended by itself."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from llmtop.collectors.endpoint_failures import Failure, likeliest, refused, silent, strange, unreachable
@@ -13,6 +12,7 @@ from llmtop.collectors.metrics_http import TIMEOUT_S, NotHttpError, Page
 from llmtop.collectors.scrape_pace import SLOW_NS
 from llmtop.collectors.server_addresses import address
 from llmtop.collectors.server_connection import ServerConnection, engine_of
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.vocabulary import EndpointAnswer
 
@@ -33,7 +33,7 @@ SILENT_PORT_S = 1.0
 _UNANSWERED = (EndpointAnswer.NOT_HTTP, EndpointAnswer.UNREACHABLE, EndpointAnswer.REFUSED, EndpointAnswer.SILENT)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scrape:
     """A page that was read.
 

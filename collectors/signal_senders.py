@@ -17,12 +17,12 @@ import signal
 import struct
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import procfs
 from llmtop.collectors.base import DoctorCheck
 from llmtop.facts import SignalSender
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.text import clean
 
@@ -61,7 +61,7 @@ _SLOW = Unknown(f"not known within {_PATIENCE_S:.0f} s", "try it again")
 _NO_ROOT = Unknown("who sends signals is told to root alone", "sudo llmtop ...")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sent:
     """A signal on its way.
 

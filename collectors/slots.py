@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 _STRANGE = Unknown("its slots are told in another form than llmtop knows")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slots:
     """The slots that work: how many, and the output tokens of their requests so far."""
 

@@ -7,9 +7,9 @@ raise are not listed: they read as unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from llmtop.frozen import frozen
 from llmtop.model import Severity
 
 FALLEN_OFF_THE_BUS = 79
@@ -32,7 +32,7 @@ class Action(StrEnum):
     CONTACT_SUPPORT = "contact the vendor's support"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Xid:
     """One code."""
 

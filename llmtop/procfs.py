@@ -10,9 +10,10 @@ import os
 import re
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from llmtop.frozen import frozen
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 """Ticks of what /proc counts in them: when a process began."""
@@ -301,7 +302,7 @@ def _status(pid: int, field: str, proc: Path) -> list[int]:
     return []
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProcessTree:
     """Who descends from whom: parent by PID, over all processes that can be seen."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from llmtop.analysis.pages.triggers import TriggerWatch
 from llmtop.errors import FileError
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S
 from llmtop.session_recording import SUFFIX, begin_recording, new_path
 
@@ -29,7 +29,7 @@ _OURS: Final = re.compile(rf"{_PREFIX}\d{{8}}-\d{{6}}-[\w.-]+{re.escape(SUFFIX)}
 _DAY_S: Final = 86400.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeptIncidents:
     """How much is kept of incidents, whichever is reached first.
 

@@ -6,14 +6,9 @@ into a private temporary directory that is gone as soon as it has been read.
 
 from __future__ import annotations
 
-import lzma
-import tarfile
-import zipfile
-import zlib
 from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
-from itertools import islice
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -35,11 +30,6 @@ _PIECE = 1 << 20
 _SHOWN = 5
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _TAR, _TAR_AT = b"ustar", 257
-_DAMAGE = (
-    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError),
-    *(NotImplementedError, RuntimeError, ValueError, OSError),
-)
-"""What the libraries raise of a damaged archive, of one with a password, and of ways to compress that they lack."""
 
 
 def is_archive(head: bytes) -> bool:
@@ -98,27 +88,15 @@ def _some(openers: Mapping[str, Opener]) -> str:
 @contextmanager
 def _read(archive: Path, plain: Path) -> Iterator[Mapping[str, Opener]]:
     """What opens each file of an archive, by its name."""
+    from llmtop.parsers.packed_files import DAMAGE, packed_files  # loaded for archives alone: most files are none
+
     try:
-        if zipfile.is_zipfile(plain):
-            with zipfile.ZipFile(plain) as packed:
-                yield _checked(archive, _of_zip(packed))
-        else:
-            with tarfile.open(plain, "r:") as taken:
-                yield _checked(archive, _of_tar(taken))
-    except _DAMAGE as error:
+        with packed_files(plain, MOST_FILES) as openers:
+            yield _checked(archive, openers)
+    except DAMAGE as error:
         raise FileError(
             f"{archive} cannot be unpacked: {clean(str(error))}; unpack it and open what is in it"
         ) from error
-
-
-def _of_zip(packed: zipfile.ZipFile) -> dict[str, Opener]:
-    infos = [info for info in packed.infolist() if not info.is_dir()]
-    return {info.filename: partial(packed.open, info.filename) for info in infos}
-
-
-def _of_tar(taken: tarfile.TarFile) -> dict[str, Opener]:
-    infos = [info for info in islice(taken, MOST_FILES + 1) if info.isfile()]
-    return {info.name: partial(taken.extractfile, info) for info in infos}
 
 
 def _checked(archive: Path, openers: Mapping[str, Opener]) -> dict[str, Opener]:

@@ -11,11 +11,11 @@ import sys
 import tempfile
 import zlib
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from llmtop.errors import FileError
+from llmtop.frozen import frozen
 from llmtop.parsers.base import HEAD_BYTES
 from llmtop.parsers.progress import tell
 from llmtop.units import binary_bytes
@@ -68,7 +68,7 @@ def _zstd_error() -> type[Exception]:
     return error
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compression:
     """One way to compress: how it is told, opened, and what its library raises on damage."""
 

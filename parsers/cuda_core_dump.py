@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from mmap import ACCESS_READ, mmap
 from typing import TYPE_CHECKING, Final
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from llmtop import ids, whats
 from llmtop.errors import FileError
 from llmtop.facts import GpuFact
+from llmtop.frozen import frozen
 from llmtop.model import GpuFault, Issue, Missing, Origin, Severity, Trace, Track, TrackKind, Unknown, UnknownKind
 from llmtop.parsers.base import Content
 from llmtop.parsers.cubin import Cubin, CubinError
@@ -299,7 +300,7 @@ class _Dump:
         return texts if isinstance(texts, Unknown) else texts.get(offset, _NO_IMAGE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Loaded:
     """A function in the memory of a GPU: from `start` on so many bytes; `text` is their section in `image`."""
 
@@ -311,7 +312,7 @@ class _Loaded:
     text: Section | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Stood:
     """A place in a function, and the bytes of the instruction there."""
 

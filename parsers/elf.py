@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
+
+from llmtop.frozen import frozen
 
 Read: TypeAlias = "Callable[[int, int], bytes]"
 """The bytes at an offset, so many of them, or fewer at the end."""
@@ -38,7 +39,7 @@ class ElfFormatError(ValueError):
     """It is no such file, or it is damaged: half a sentence that says how."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Section:
     """A section: its place in the table, where its bytes lie, and what `link` and `info` say it is of."""
 
@@ -52,7 +53,7 @@ class Section:
     entry: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Symbol:
     """A symbol: a value within its section, and how many bytes it is of."""
 
@@ -64,7 +65,7 @@ class Symbol:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Relocation:
     """That the bytes at `offset` of a section are the address of a symbol, and `addend` more where it is told here."""
 

@@ -12,10 +12,10 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from llmtop.frozen import frozen
 from llmtop.parsers.kineto_repair import mended
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class _LosslessDecoder(json.JSONDecoder):
 DECODER: Final = _LosslessDecoder()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EventColumns:
     """Events of one phase and category, as they are written (bytes) or as JSON has them.
 

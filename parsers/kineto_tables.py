@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Final
 
 from llmtop import ids
 from llmtop.columns import in_order, indexed, lengths, shifted
+from llmtop.frozen import frozen
 from llmtop.model import (
     TORCH_ALLOCATED,
     TORCH_GROWN,
@@ -38,7 +38,7 @@ _HOST_ALONE = frozenset({SpanKind.PYTHON, SpanKind.OVERHEAD, SpanKind.SYNC})
 """Kinds of spans that say nothing of how long the capture is: they last from before to behind."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gpu:
     """What a trace says of a GPU; an empty name where it has none."""
 

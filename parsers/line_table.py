@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from llmtop.frozen import frozen
+
 _COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _CONST_ADD_PC, _FIXED_ADVANCE_PC = 1, 2, 3, 4, 8, 9
 _END_SEQUENCE, _EXTENDED_SET_ADDRESS = 1, 2
 _PATH, _DIRECTORY, _SIZE = 1, 2, 4
@@ -132,7 +134,7 @@ class LineProgram:
         yield from _run(self._header, _Cursor(self.section, at, self.end), base)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Header:
     """What the instructions of a program mean, and the files that they name."""
 

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar
 from llmtop import ids
 from llmtop.columns import are_at_most, in_order, indexed, integers, is_long
 from llmtop.facts import GpuFact
+from llmtop.frozen import frozen
 from llmtop.lazy import GrowingTracks
 from llmtop.model import Fact, Issue, Severity, SpanTable, Track, TrackId, TrackKind
 from llmtop.text import clean
@@ -214,7 +214,7 @@ class Devices:
         return track
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Capture:
     """An open export with the tracks of what was read of it, and what was met on the way."""
 
@@ -309,7 +309,7 @@ def _binary(sign: str) -> Callable[[Sql, Sql | int], Sql]:
     return lambda one, other: Sql(f"({one} {sign} {other})")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sql:
     """An expression that SQLite works out."""
 
@@ -359,7 +359,7 @@ def unpacked(key: int) -> tuple[int, int, int]:
     return (key >> 40) & 0xFFFFFF, (key >> 32) & 0xFF, key & 0xFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rows:
     """Columns of integers, sorted by start, and how many rows could not be used."""
 

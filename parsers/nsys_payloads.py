@@ -12,9 +12,9 @@ import struct
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from llmtop.frozen import frozen
 from llmtop.parsers.nsys_export import DAMAGE, lost
 from llmtop.text import clean
 
@@ -75,7 +75,7 @@ def placed(
             row += 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _PayloadEntry:
     """One number of a payload."""
 

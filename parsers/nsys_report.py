@@ -17,11 +17,11 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from llmtop.errors import FileError
+from llmtop.frozen import frozen
 from llmtop.parsers import progress
 from llmtop.text import clean
 from llmtop.units import binary_bytes
@@ -54,7 +54,7 @@ _SAMPLE = 1 << 20
 Version: TypeAlias = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NsysProgram:
     """An nsys that was found."""
 

@@ -8,11 +8,12 @@ damaged page too: whoever asks then asks SQLite, which knows the rest and says w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
     from io import FileIO
@@ -42,7 +43,7 @@ class UnfitError(Exception):
     """What only SQLite can read, or refuse."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _File:
     """An open file of pages; `usable` is what of a page holds content."""
 

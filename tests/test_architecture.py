@@ -95,14 +95,14 @@ PARSERS = {f"llmtop.parsers.{name}" for name in MODULES}
 
 
 def test_a_file_loads_no_parser_of_formats_that_are_asked_after_its_own() -> None:
-    """Nor the reader of recordings, of which the mark is enough to tell that it is none."""
+    """Nor the readers of recordings and archives, of which the mark is enough to tell that it is none."""
     sample = "sample_traces/ncu/2025.3.1/barriers.ncu-rep.xz"
     loaded = modules_loaded_by(
         f"from pathlib import Path; from llmtop.parsers.registry import load, recording_at, reports_within; "
         f"path = Path({sample!r}); reports_within(path), recording_at(path), load(path)"
     )
     assert loaded & PARSERS == {"llmtop.parsers.recording", "llmtop.parsers.ncu_rep"}
-    assert "llmtop.recording.reader" not in loaded
+    assert not loaded & {"llmtop.recording.reader", "llmtop.parsers.packed_files", "zipfile", "tarfile"}
 
 
 def test_a_look_at_the_gpus_alone_loads_no_budget_and_no_requests_of_a_server() -> None:

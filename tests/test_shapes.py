@@ -115,6 +115,19 @@ def test_no_class_has_the_name_of_another() -> None:
     assert {name: several for name, several in places.items() if len(several) > 1} == {}
 
 
+def test_classes_of_values_are_made_as_fast_as_they_can_be() -> None:
+    """By `llmtop.frozen`: a start waits for their making more than for all else of our own. Helpers have no llmtop."""
+    standard = [
+        f"{where}:{node.lineno} {node.name}"
+        for where, found in nodes().items()
+        for node in found
+        if isinstance(node, ast.ClassDef)
+        and "/helper/" not in where
+        and "dataclass(frozen=True, slots=True)" in map(ast.unparse, node.decorator_list)
+    ]
+    assert standard == []
+
+
 KEYED = frozenset({"facts", "spans", "more_spans"})
 """Attributes whose keys are declared once: `llmtop/facts.py`, `SpanKind`."""
 KINDS = frozenset({*SpanKind, LIVE.kind, RECORDING, KINETO})

@@ -7,10 +7,11 @@ the strips between its cuts, by the cell in which they begin.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from textual.geometry import Region
+
+from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ Chops: TypeAlias = "dict[int, Strip | None]"
 """Of a line."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Piece:
     """Cells of a line between two edges of widgets: all of one widget's, whichever lies on top there."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from llmtop.analysis.tables import csv_of
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.tui.render.table import cell_text
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Contents:
     """What a view holds.
 

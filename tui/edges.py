@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from textual.strip import Strip
+
+from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Edges:
     """What Textual puts to the left and to the right of each line of a widget's content.
 

@@ -22,10 +22,10 @@ import bisect
 import ctypes
 from array import array
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Unknown
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def time_words(first: Sequence[int], second: Sequence[int], elapsed_ns: int) -> 
     return tuple(same[0] for same in places.values() if len(same) > 1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClockWords:
     """Where a driver's samples carry what makes the clock.
 
@@ -165,7 +165,7 @@ class Raw(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Moment:
     """When a sample was taken, by our clock, and what NVML's clock made of the time until then, in MHz x ns."""
 
@@ -177,7 +177,7 @@ class _Moment:
         return (self.nvml - earlier.nvml) / (self.taken_ns - earlier.taken_ns)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Count:
     """What stood in one sample."""
 

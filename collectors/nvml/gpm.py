@@ -17,6 +17,7 @@ from llmtop.collectors.nvml import cycles
 from llmtop.collectors.nvml.errors import explain, explain_code
 from llmtop.collectors.nvml.facts import sm_count
 from llmtop.collectors.nvml.readings import field as nvml_field
+from llmtop.frozen import frozen
 from llmtop.model import Metric, Missing, TrackId, Unknown
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _TOO_SHORT = Unknown("GPM had no DRAM value for this window, so nothing in it co
 _NOT_A_NUMBER = Unknown("GPM had no value for this window")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _GpmSource:
     """Which GPM metric feeds ours, and what turns its unit into ours."""
 

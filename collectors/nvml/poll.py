@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from llmtop import whats
+from llmtop.frozen import frozen
 from llmtop.model import LIVE, Mark, Metric, Missing, Reading, Trace, Track, TrackId, Unknown
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class DueTimer:
         self._due_ns = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Due:
     """What a poll reads beside the fast values."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from llmtop import vocabulary as v
 from llmtop.collectors.nvml.device import NOT_SAID, SENTINELS
 from llmtop.collectors.nvml.errors import NOT_SUPPORTED, code_of, explain, explain_code
+from llmtop.frozen import frozen
 from llmtop.model import TrackId, Unknown
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _LOWEST = {"1": 1.0, "lanes": 1.0}
 """A link of no generation or width is an answer that the driver does not have."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Getter:
     """An NVML call that gives one number, and what turns its unit into the metric's."""
 

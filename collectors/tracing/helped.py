@@ -14,6 +14,7 @@ from llmtop.collectors.tracing import wire
 from llmtop.collectors.tracing.process import HelperProcess, refusal_of_sudo
 from llmtop.collectors.tracing.reports import Reports, gone_tracks
 from llmtop.collectors.tracing.stacks import StackBuffer
+from llmtop.frozen import frozen
 from llmtop.model import (
     LIVE,
     NS_PER_S,
@@ -60,7 +61,7 @@ _WHATS = {
 """What is missing when a part of the helper is, where that is not called the same."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HelperWords:
     """How a helper and what it looks with are called.
 

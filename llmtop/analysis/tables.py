@@ -5,16 +5,17 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from llmtop.analysis.views import Cell, Column, TableView
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 SORTED_AT_ONCE = 2_000
 """Rows of cells that are there are sorted, or searched, in a few milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowTable:
     """Rows in memory; `keys[i]` identifies row i over updates. An implementation of `views.TableView`.
 

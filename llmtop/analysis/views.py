@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ Cell: TypeAlias = "str | float | int | Unknown | None"
 None is truly empty (a group row, say)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Column:
     """A table column. `unit` is as in `Metric.unit` ("" for text); `width` 0 takes what is left over.
 
@@ -86,7 +86,7 @@ class Quality(StrEnum):
     ESTIMATE = "estimate"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Roof:
     """One ceiling of a roofline.
 
@@ -110,7 +110,7 @@ class Roof:
     now_mhz: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RooflinePoint:
     """Where work stands: FLOP per byte against FLOP per second.
 
@@ -139,7 +139,7 @@ def has_place(point: RooflinePoint) -> bool:
     return all(math.isfinite(value) and value > 0 for value in (point.intensity, point.flops_per_s))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refusal:
     """Something that cannot be put on the plot, and why."""
 
@@ -147,7 +147,7 @@ class Refusal:
     why: Unknown
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RooflineView:
     """A roofline to draw.
 
@@ -204,7 +204,7 @@ class NodeKind(StrEnum):
     __hash__ = str.__hash__  # frames are told apart by it, thousands a second
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StackNode:
     """A frame of a merged stack tree: `total` of it and all below, `own` of it alone."""
 
@@ -215,7 +215,7 @@ class StackNode:
     children: tuple[StackNode, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StackTree:
     """Merged stacks; `unit` says what the width of a frame means."""
 
@@ -241,7 +241,7 @@ class LaneKind(StrEnum):
     GIL_WAITS = "GIL waits"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lane:
     """One line of the CPU-GPU picture: (t_ns, value or None) samples on the common axis, or why there are none.
 
@@ -261,7 +261,7 @@ class Lane:
     kind: LaneKind | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaneMark:
     """A moment marked over all lanes."""
 
@@ -270,7 +270,7 @@ class LaneMark:
     severity: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lanes:
     """Series on one time axis."""
 
@@ -280,7 +280,7 @@ class Lanes:
     marks: tuple[LaneMark, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeatColumn:
     """What was seen of a latency in one stretch of time.
 
@@ -294,7 +294,7 @@ class HeatColumn:
     p99: Quantile | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Heatmap:
     """A latency over time: columns of equal length, rows by duration.
 

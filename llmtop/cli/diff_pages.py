@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from llmtop.analysis.pages.diff.page import diff_sections, ladder_section, parts
 from llmtop.analysis.pages.diff.verdict import diff_verdict
 from llmtop.cli.report import is_same_file
 from llmtop.cli.report_rows import counted
+from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
     from llmtop.analysis.pages.diff.ladder import Rung
@@ -26,7 +27,7 @@ A = "A"
 ALONE = "one report: its kernels against each other"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compared:
     """A report beside the baseline; `name` is what sentences call it."""
 
@@ -42,7 +43,7 @@ class Compared:
         return replace(found, said=f"the same file twice: {found.said}") if is_same_file(*paths) else found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DiffPage:
     """One comparison.
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.cli.run import COMMANDS, LIVE, parser_of
+from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Argument:
     """One option, or one argument without a name.
 
@@ -29,7 +29,7 @@ class Argument:
     is_repeatable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Command:
     """One command; `name` is empty for llmtop without one."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from llmtop.cli.documents import fact
 from llmtop.errors import FileError
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FoundT = TypeVar("FoundT")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartTable(Generic[FoundT]):
     """What was found for the table, and how that reads in each format.
 
@@ -73,7 +73,7 @@ class PartTable(Generic[FoundT]):
         return self.csv_of(self.known())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WantedTable:
     """What a user asks a table of.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from llmtop.analysis.kernels.breakdown.breakdown import By
@@ -19,6 +19,7 @@ from llmtop.cli.report_source import code_by
 from llmtop.cli.report_time import time_by
 from llmtop.cli.report_traffic import traffic_by
 from llmtop.errors import FileError
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Kind:
     """One kind of table.
 

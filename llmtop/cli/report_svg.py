@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 
 from llmtop.analysis.kernels.duration_histograms import Histogram
 from llmtop.analysis.views import Roof, RooflinePoint, RooflineView, has_place
+from llmtop.frozen import frozen
 from llmtop.units import number, percent, si
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 860, 470, 88, 16, 12, 44
@@ -21,7 +21,7 @@ _CHARACTER = 6.6
 """What a character of a label takes, about."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BarPart:
     """A part of a bar: its share (0 to 1), the class that colours it, and what it is."""
 
@@ -57,14 +57,14 @@ def roofline_svg(view: RooflineView, *, normalised: bool = False, is_trail: bool
     yield "</svg>\n"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Dot:
     point: RooflinePoint
     x: float
     y: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Plot:
     """A plot of whole decades.
 

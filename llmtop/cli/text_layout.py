@@ -7,12 +7,12 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from llmtop.analysis.kernels.names import shorten_kernel
 from llmtop.analysis.tables import leave_out
 from llmtop.cli.report_rows import cell_texts
+from llmtop.frozen import frozen
 from llmtop.text import shorten
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _ASCII = str.maketrans(
 """What a terminal without these characters gets instead."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextStyle:
     """What the output can show.
 

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -24,6 +24,7 @@ from llmtop.demo.lifeline import child_environment
 from llmtop.demo.limits import cpu_quota, why_no_quota
 from llmtop.demo.options import Options
 from llmtop.demo.process import DemoServer
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ STEADY = ("--phases=steady:3600", "--rate=2")
 Stage = Callable[[DemoServer], AbstractContextManager[object]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Incident:
     """One thing that goes wrong.
 

@@ -18,9 +18,9 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from llmtop.demo.lifeline import exit_on_signals, terminate_at_end_of
+from llmtop.frozen import frozen
 
 PHASES = "steady:20,burst:6,steady:14,idle:5"
 RATE = 3.0
@@ -38,7 +38,7 @@ _WORDS = (
 _PATIENCE_S = 120.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arrival:
     """One request and when to send it, in seconds from the start."""
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from llmtop.frozen import frozen
 
 Array: TypeAlias = Any
 """A NumPy array or a torch tensor."""
@@ -24,7 +25,7 @@ EOS = 257
 VOCABULARY = 258
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelConfig:
     """Sizes of a model. `bytes_per_value` is that of weights and of the KV cache alike."""
 
@@ -70,7 +71,7 @@ MODELS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Piece:
     """A run of one sequence's tokens to compute in this step.
 
@@ -90,7 +91,7 @@ class Piece:
         return self.start + len(self.tokens)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepWork:
     """What a step costs by the model's own arithmetic.
 

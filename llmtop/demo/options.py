@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from llmtop.demo.faults import fault_spec
+from llmtop.frozen import frozen
 
 DTYPES = ("auto", "float32", "float16", "bfloat16")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     """Settings of the engine.
 

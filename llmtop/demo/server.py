@@ -31,6 +31,7 @@ from llmtop.demo.lifeline import child_environment, exit_on_signals, name_thread
 from llmtop.demo.metrics import Metrics, Timeline
 from llmtop.demo.model import VOCABULARY, encode, token_bytes
 from llmtop.demo.options import Options, add_flags, from_flags
+from llmtop.frozen import frozen
 
 MAX_BODY_BYTES = 1 << 20
 CLIENT_TIMEOUT_S = 60.0
@@ -45,7 +46,7 @@ class RequestError(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ask:
     """A checked completion request."""
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from llmtop.frozen import frozen
 from llmtop.model.series import Metric
 from llmtop.model.values import Unknown, Value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Role:
     r"""How one process of a server is told by its title or command line.
 
@@ -24,7 +25,7 @@ class Role:
     pattern: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExposedNumber:
     """One way in which a server writes a number into its metrics.
 
@@ -82,7 +83,7 @@ class Feature(StrEnum):
     """Threads of the pools that compute on the CPU: OpenMP, BLAS, compilers."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Default:
     """What a server does where it was told nothing.
 
@@ -96,7 +97,7 @@ class Default:
     unless: tuple[Feature, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Knob:
     """How one server is told one thing, and how it says what it was told.
 
@@ -126,7 +127,7 @@ class Knob:
     until: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FormerDefault:
     """A variable with which versions before `until` do what `version` did by default."""
 
@@ -140,7 +141,7 @@ KEPT_NAME = 15
 """Bytes that Linux keeps of a process's name (TASK_COMM_LEN)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Engine:
     """What llmtop knows of one LLM server, as data: one file in `llmtop.servers` each.
 

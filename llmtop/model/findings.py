@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from llmtop.frozen import frozen
 from llmtop.model.tracks import TrackId
 
 
@@ -16,7 +16,7 @@ class Severity(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Issue:
     """A fault in the data, as data: rows skipped, samples late, a collector that failed."""
 
@@ -26,7 +26,7 @@ class Issue:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stretch:
     """From when to when something of a trace is, and on which of its tracks, where it is on one."""
 
@@ -35,7 +35,7 @@ class Stretch:
     track: TrackId | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IdleTime:
     """Idle time of a GPU that has one of some causes, each with the name of the call or range, or an empty one."""
 
@@ -43,7 +43,7 @@ class IdleTime:
     labels: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """A diagnosis: what is wrong with what, how we know, and what to do next.
 

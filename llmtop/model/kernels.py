@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from llmtop.frozen import frozen
 from llmtop.model.values import Unknown, Value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RuleResult:
     """What the capturing tool's own rule said of a kernel.
 
@@ -54,7 +55,7 @@ class Instances:
     values: tuple[Value, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SectionTable:
     """What a section of a profiler's report shows first: (metric, the tool's label for it) in the tool's order."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from llmtop.frozen import frozen
 from llmtop.model.findings import Severity
 from llmtop.model.tracks import TrackId
 from llmtop.model.values import Unknown
@@ -27,7 +27,7 @@ class MarkKind(StrEnum):
     PROBES_BACK = "probes back"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProcessEnd:
     """That a process has ended.
 
@@ -41,14 +41,14 @@ class ProcessEnd:
     is_regular: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Restart:
     """That another process has taken the place of a server's, whose PID was this."""
 
     old_pid: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class XidReport:
     """A fault that the NVIDIA driver numbers.
 
@@ -62,7 +62,7 @@ class XidReport:
     action: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuFault:
     """A warp that failed, as a GPU's core dump has it.
 
@@ -101,7 +101,7 @@ class GpuFault:
     registers: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SanitizerError:
     """What compute-sanitizer reports once: an access, a race, a barrier, a call or an allocation that is wrong.
 
@@ -129,7 +129,7 @@ class SanitizerError:
     hazards: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mark:
     """A moment on the time axis: an XID, a GPU that is lost, a process that came or went.
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final
 
+from llmtop.frozen import frozen
 from llmtop.model.tracks import TrackId
 from llmtop.model.values import Fact, Unknown
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Origin:
     """Where a trace comes from.
 
@@ -71,7 +72,7 @@ class ClockBasis(StrEnum):
     """As good as these agree: milliseconds at best."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClockFit:
     """How one clock became another: t + `offset_ns` + `drift` (t - `since_ns`).
 
@@ -96,7 +97,7 @@ class ClockFit:
         return self.basis in (ClockBasis.FIRST, ClockBasis.COLLECTIVES)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankPart:
     """One of the files that a trace of several ranks is made of.
 

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from llmtop.frozen import frozen
 from llmtop.model.tracks import TrackId
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Metric:
     """What a number means. The live ones are listed in `llmtop.vocabulary`.
 

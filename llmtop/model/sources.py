@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from llmtop.frozen import frozen
 from llmtop.model.series import Metric
 from llmtop.model.tracks import TrackKind
 from llmtop.model.values import What
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SourceLane:
     """A line that a source adds to the picture of CPU and GPU: a gauge as it is, a counter as its growth per second.
 
@@ -25,7 +26,7 @@ class SourceLane:
     high: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Source:
     """A collector and what is its own to read: why something of it is not known, it alone says.
 

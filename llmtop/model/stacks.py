@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from llmtop.frozen import frozen
 from llmtop.model.tracks import TrackId
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stack:
     """A folded stack, root first, with what it weighs ("ns", "samples") and the state it was seen in."""
 

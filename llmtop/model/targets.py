@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from llmtop.frozen import frozen
 from llmtop.model.values import Fact, Missing, Unknown
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TargetProcess:
     """One process of the server under observation."""
 
@@ -22,7 +23,7 @@ PLAIN_PROCESS: Final = "process"
 """The kind of a target that is no server that llmtop knows."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """What llmtop is attached to: the server a PID belongs to, and where to find its parts.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import NewType
 
+from llmtop.frozen import frozen
 from llmtop.model.values import Fact
 
 TrackId = NewType("TrackId", str)
@@ -34,7 +35,7 @@ class TrackKind(StrEnum):
     STREAM = "stream"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Track:
     """A GPU, a stream, a process, a thread: one line of time, with what is slow or never to change about it.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType, TypeAlias
+
+from llmtop.frozen import frozen
 
 NS_PER_S = 1_000_000_000
 
@@ -25,7 +26,7 @@ class UnknownKind(StrEnum):
     """The program failed: no profiler tells what it would have."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unknown:
     """Stands where a value would: why it is not known, and what would make it so.
 
@@ -49,7 +50,7 @@ Value: TypeAlias = "float | int | str"
 Fact: TypeAlias = "Value | Unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quantity:
     """A value with its unit and its source, as a report or a pane shows it."""
 
@@ -62,7 +63,7 @@ What = NewType("What", str)
 """What is missing: made and read by `llmtop.whats`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Missing:
     """Something that could not be had."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from llmtop.frozen import frozen
 from llmtop.recording.blocks import BadBlockError, BlockReader, BlockWriter
 from llmtop.recording.row_reader import DamagedRowError, RowReader, StoredRow
 from llmtop.recording.row_writer import RowWriter
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _TEXTS: Final = frozenset({"about", "target", "track", "series", "mark", "frame", "stack", "verdict"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordedRow:
     """A row unpacked.
 

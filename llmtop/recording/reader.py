@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from llmtop.facts import OriginFact
+from llmtop.frozen import frozen
 from llmtop.model import (
     RECORDING,
     Issue,
@@ -62,7 +63,7 @@ class _Definition(NamedTuple):
         return self.track, self.metric.name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _State:
     """What holds at a moment beside its samples."""
 

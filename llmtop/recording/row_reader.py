@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import weakref
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from llmtop.frozen import frozen
 from llmtop.recording.layout import INTEGER, LEAF, PAGE, kept_here
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def format_of(head: bytes) -> int:
     return int.from_bytes(head[60:64], "big")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredRow:
     """A row without its data; `body_at` is where in the file it begins, and `length` its bytes wherever they stand."""
 

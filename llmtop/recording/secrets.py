@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from llmtop.facts import EndedFact, GpuFact, NeighbourFact, ProcessFact, ServerFact, TargetFact
+from llmtop.frozen import frozen
 from llmtop.model import TrackKind
 from llmtop.text import REDACTED, redact
 from llmtop.vocabulary import parted
@@ -105,7 +105,7 @@ _TOKENS: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Removal:
     """One thing that is taken out.
 

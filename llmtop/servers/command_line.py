@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from llmtop import procfs
 from llmtop.facts import TargetFact
+from llmtop.frozen import frozen
 from llmtop.model import Engine, Fact, Unknown
 from llmtop.text import clean
 
@@ -37,7 +38,7 @@ _MATRIX_FORMATS = ("nvfp4", "mxfp4", "fp8")
 _GGUF_TYPE = re.compile(r"(?i)[-._]((?:I?Q\d\w*|F16|BF16|F32|MXFP4\w*))\.gguf\Z")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelFacts:
     """What is served, as far as a command line and a model's configuration tell."""
 

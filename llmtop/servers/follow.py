@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmtop import procfs
 from llmtop.errors import TargetError
+from llmtop.frozen import frozen
 from llmtop.model import Fact, Restart, Severity, Target
 from llmtop.servers import listening
 from llmtop.servers.recognise import as_server, command_of, find_servers, find_target, is_server, told_port
@@ -34,7 +35,7 @@ _WORDS = 3
 """Such a program stands at the front of a command, perhaps behind sudo or env."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TargetChange:
     """What is newly known of where a server is.
 
@@ -50,7 +51,7 @@ class TargetChange:
     restart: Restart | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _LastSeen:
     """The server as it was when last seen alive: what another process is compared with."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from urllib.parse import quote
 
 from llmtop import procfs
+from llmtop.frozen import frozen
 from llmtop.model import Engine
 
 _LISTEN, _ESTABLISHED = "0A", "01"  # include/net/tcp_states.h
@@ -19,7 +20,7 @@ _LOW_HALF = (1 << 32) - 1  # epoll_data's fd; CPython leaves what is above it as
 Address = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listener:
     """A TCP socket that a process listens on."""
 

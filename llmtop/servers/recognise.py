@@ -7,12 +7,12 @@ import os
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from llmtop import procfs, whats
 from llmtop.errors import SeveralServersError, TargetError
 from llmtop.facts import TargetFact
+from llmtop.frozen import frozen
 from llmtop.model import PLAIN_PROCESS, Engine, Missing, Target, TargetProcess, Unknown
 from llmtop.servers import command_line, listening, told
 from llmtop.servers.packages import installed
@@ -75,7 +75,7 @@ def _age(seconds: float) -> str:
     return f"{max(0.0, seconds) // length:.0f} {name}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Member:
     """A process that was recognised as a part of a server."""
 

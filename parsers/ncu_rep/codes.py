@@ -5,13 +5,14 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from llmtop.errors import FileError
+from llmtop.frozen import frozen
 from llmtop.model import KernelCode, SourceText, Unknown
 from llmtop.parsers.ncu_rep import ncu_rep_pb2 as pb
 from llmtop.parsers.ncu_rep.container import Extent
@@ -53,7 +54,7 @@ class _Function(NamedTuple):
     symbol: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Launch:
     """What a kernel has by instruction, as it is stored, and the code that it is of."""
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import os
 import weakref
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
 from llmtop.errors import FileError
+from llmtop.frozen import frozen
 from llmtop.parsers.ncu_rep import MAGIC
 from llmtop.parsers.ncu_rep.ncu_rep_pb2 import BlockHeader
 from llmtop.units import binary_bytes
@@ -33,7 +33,7 @@ _MAX_HEADER = 256 << 20
 _MAX_PAYLOAD = 1 << 40
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Extent:
     """Where a message lies in the file."""
 
@@ -46,7 +46,7 @@ class Extent:
         return self.offset + self.size
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Block:
     """One block: its header, where its sources and kernel results lie, and how many entries are of kinds not read."""
 

@@ -6,12 +6,12 @@ Stepped through without protobuf, which would read all of a message: cubins may 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from llmtop.errors import FileError
+from llmtop.frozen import frozen
 from llmtop.parsers.ncu_rep import ncu_rep_pb2 as pb
 from llmtop.parsers.ncu_rep.container import Extent
 
@@ -40,7 +40,7 @@ class Field(NamedTuple):
     extent: Extent
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredCode:
     """The code that kernels of a report are of.
 

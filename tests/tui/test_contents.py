@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import csv
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import pytest
 
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Column
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.parsers.registry import load
 from llmtop.tui.aside import ANALYSIS_THREAD
@@ -109,7 +110,7 @@ async def test_what_is_too_long_for_a_clipboard_is_written(tmp_path: Path, monke
         assert said(app) == ["1 Kernels is too long for a terminal's clipboard; w writes it to a file", f"wrote {file}"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SlowRows(RowTable):
     """Each row is decoded when a test says so; `made` has those that were."""
 
@@ -120,7 +121,7 @@ class SlowRows(RowTable):
         if threading.current_thread().name == ANALYSIS_THREAD and not self.go_on.wait(60):
             raise TimeoutError
         self.made.append(row)
-        return super(SlowRows, self).cells(row)
+        return RowTable.cells(self, row)
 
 
 async def test_keys_are_answered_while_rows_are_decoded_to_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:

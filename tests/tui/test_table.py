@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from textual import events
 
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Cell, Column
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.tui.app import LlmtopApp
 from llmtop.tui.aside import ANALYSIS_THREAD
@@ -154,7 +155,7 @@ async def test_sorting_by_keys_puts_unknown_rows_last_and_goes_to_the_top() -> N
         assert row_of_cursor(app) in {1, 3, 5, 7, 9}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SlowTable(RowTable):
     """Much must be worked out to sort it: that ends when a test says so."""
 
@@ -166,7 +167,7 @@ class SlowTable(RowTable):
     def sorted_by(self, column: str, *, descending: bool) -> RowTable:
         if not self.go_on.wait(60):
             raise TimeoutError
-        return super(SlowTable, self).sorted_by(column, descending=descending)
+        return RowTable.sorted_by(self, column, descending=descending)
 
 
 def slow(rows: RowTable) -> SlowTable:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from llmtop.frozen import frozen
 from llmtop.tui.key_names import key_name
 from llmtop.tui.panes.base import DiffedWidget, look_of
 from llmtop.tui.render.lines import line, width_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LAST = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Item:
     """A piece of a bar: its text, its role, and the action that a click runs (none if empty).
 

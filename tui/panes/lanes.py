@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -17,6 +17,7 @@ from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.series.readings import as_of, target_gpus, why_no_gpu
 from llmtop.analysis.threads.idle_causes import IdleCauses, idle_causes
 from llmtop.analysis.views import Lanes
+from llmtop.frozen import frozen
 from llmtop.model import TrackId, Unknown
 from llmtop.tui.panes.base import SLOW_NS, look_of
 from llmtop.tui.panes.time_axis import TimeAxisPane
@@ -43,7 +44,7 @@ _MOST_ROWS_ZOOMED = 8
 _NOT_YET = Unknown("being worked out")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IdleAnalysis:
     """What takes too long for a frame: why the GPU was idle, and what moves with its idle time."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from textual.binding import Binding, BindingType
@@ -10,6 +9,7 @@ from textual.content import Content
 
 from llmtop.analysis.kernels.absent import no_kernels, not_of_kernels
 from llmtop.analysis.kernels.table import kernels_of
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.tui.aside import analyse_on_thread
 from llmtop.tui.panes.lines import PagedPane
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _OF_TIMELINES = Unknown("a timeline has no counters of kernels", "Session has the command of Nsight Compute that does")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelChoice:
     """One of the kernels.
 
@@ -97,7 +97,7 @@ class OneKernelPane(PagedPane[C], Generic[C]):
 P = TypeVar("P")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelPage(KernelChoice, Generic[P]):
     """One of the kernels, with what its counters tell, or why they do not."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from llmtop.analysis.kernels.absent import no_kernels, not_of_kernels
 from llmtop.analysis.kernels.counting import of_heaviest
 from llmtop.analysis.kernels.table import Grouping, kernels_of
 from llmtop.analysis.views import Column
+from llmtop.frozen import frozen
 from llmtop.model import RuleResult, Trace, Unknown
 from llmtop.tui.panes.report import KernelWanted, ListPane, table_of
 from llmtop.units import number, percent
@@ -32,7 +32,7 @@ _COLUMNS = (
 _OF_TIMELINES = Unknown("a timeline has spans in place of sections")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SectionRow:
     """One thing a rule said of one kernel, or a section on which no rule had anything to say.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from llmtop.analysis.kernels.lacking import MissingData, lacking, typed
 from llmtop.analysis.pages.report import kernel_time
 from llmtop.analysis.timeline.capture import capture_length
+from llmtop.frozen import frozen
 from llmtop.model import Fact, Issue, Severity, Trace, Unknown
 from llmtop.tui.panes.lines import LinesPane
 from llmtop.tui.render.lines import fact_lines, line, prose
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ROLES = {Severity.INFO: "dim", Severity.WARNING: "warn", Severity.ERROR: "bad"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionView:
     """A trace, what it does not hold, and the facts to show: made once, as they look at every launch."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
@@ -11,6 +10,7 @@ from textual.content import Content
 
 from llmtop.analysis.kernels.code_sides import CodePlace, CodeSide, CodeSides
 from llmtop.analysis.kernels.source import KernelSource, kernel_source, sampled_launches, why_no_code
+from llmtop.frozen import frozen
 from llmtop.model import Trace, Unknown
 from llmtop.text import clean
 from llmtop.tui.aside import analyse_on_thread
@@ -29,7 +29,7 @@ _DISASSEMBLING = Unknown("disassembling")
 _REMEDY = "Session has the command that does"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SourceView(KernelChoice):
     """One of the kernels, with its code, or why there is none."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -14,6 +13,7 @@ from llmtop.analysis.kernels.source_tree import code_trees
 from llmtop.analysis.kernels.stalls import StallBar, stall_tree
 from llmtop.analysis.kernels.table import stall_bars
 from llmtop.analysis.views import NodeKind, StackNode, StackTree
+from llmtop.frozen import frozen
 from llmtop.model import Trace, Unknown
 from llmtop.tui.aside import analyse_on_thread
 from llmtop.tui.panes.lines import PagedPane
@@ -51,7 +51,7 @@ _SHAPES = tuple(Shape)
 _OF_CODE = (Shape.CODE, Shape.CODE_BY_REASON)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StallsView:
     """The bars, and the trees made of them; those of the code once they have been asked for."""
 

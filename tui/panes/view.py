@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeAlias, TypeVar
 
 from textual.message import Message
 
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.tui.faults import FaultBorder
 from llmtop.tui.textual_private import leave_out_keys
@@ -29,7 +29,7 @@ NO_ROWS = Unknown("this pane has no rows")
 LAST_DIGIT: Final = 9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Baseline:
     """Another file, with what to call it."""
 
@@ -37,7 +37,7 @@ class Baseline:
     trace: Trace
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Context:
     """What a view knows beside its trace.
 
@@ -62,7 +62,7 @@ class Context:
 RECORDED = Context(is_still=True)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Moment:
     """What a screen of a running server shows.
 
@@ -136,7 +136,7 @@ def _no_choice(_: Trace) -> tuple[str, ...]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeatSource:
     """Where a heatmap comes from.
 
@@ -169,7 +169,7 @@ def with_a_server(context: Context) -> bool:
     return context.target is not None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """Where a view stands on the live screen, when it is of use there, and what it opens into.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 from textual.strip import Strip
 
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S
 from llmtop.tui.render.lines import Part, line, pad, spelled
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SEVERITY_ROLES = {"error": "bad", "warning": "warn"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Axis:
     """Cells [left, left + columns) of a line; cell i is [start_ns + i * step_ns, start_ns + (i + 1) * step_ns).
 

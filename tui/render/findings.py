@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.commands import profiling
+from llmtop.frozen import frozen
 from llmtop.model import Severity
 from llmtop.tui.render.lines import Part, cut_words, line, spelled, width_of, wrap
 
@@ -89,7 +89,7 @@ def _said(finding: Finding, more: str, width: int, look: Look) -> list[Part]:
 # -- one of them, and all of them -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Paragraph:
     """A mark or a label, and a text that wraps beside it."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from typing import TypeAlias
 
@@ -12,6 +11,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from llmtop.analysis.views import NodeKind, StackNode, StackTree
+from llmtop.frozen import frozen
 from llmtop.tui.render.lines import Part, blank, explain, fill, line, pad, spelled, width_of
 from llmtop.tui.render.look import Look
 from llmtop.units import percent, quantity
@@ -34,7 +34,7 @@ _CELL = 1 - 1e-9
 """The least width of a frame, in cells, but for what arithmetic loses."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FlameCells:
     """A frame that is wide enough to see: cells [start, stop) of the row of its depth.
 
@@ -110,7 +110,7 @@ def _cell(parent: FlameCells, before: float) -> int:
     return parent.start + min(width, int(width * (before / parent.node.total) + 0.5))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FrameWords:
     """What frames say: their colour's role, their name, what stands behind it, and what the last line tells of one."""
 
@@ -168,7 +168,7 @@ def _crumbs(rows: list[list[FlameCells]], width: int, count: int, zoom: Path) ->
     return found if len(found) > 1 else []
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Drawn:
     """What all rows of one drawing have in common."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.pages.gpus import Gauge, GpuRow
 from llmtop.analysis.tables import places_by
 from llmtop.analysis.views import Column
+from llmtop.frozen import frozen
 from llmtop.model import Severity, TrackId, Unknown
 from llmtop.tui.render.lines import Part, line, pad, prose, spark
 from llmtop.tui.render.table import Sort
@@ -25,7 +25,7 @@ _LEAST_SPARK, _MOST_SPARK = 6, 30
 _GIB = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Selection:
     """What the user chose in a table of GPUs, by track id.
 
@@ -39,7 +39,7 @@ class Selection:
     sort: Sort | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuColumn:
     """One number of each GPU: `high` is the top of its graph, None the largest value there is."""
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from rich.style import Style
 
+from llmtop.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Glyphs:
     """The characters of a drawing: one set for UTF-8 terminals, one of plain ASCII.
 

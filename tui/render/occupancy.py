@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual.strip import Strip
@@ -11,6 +10,7 @@ from textual.strip import Strip
 from llmtop.analysis.kernels.occupancy import SmResource
 from llmtop.analysis.kernels.occupancy_calculator import BlockNeed
 from llmtop.analysis.kernels.occupancy_what_if import RESOURCE_OF, amount
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.text import listed
 from llmtop.tui.render.canvas import DOTS_X, DOTS_Y, Canvas
@@ -39,7 +39,7 @@ _TICKS = 5
 """Cells left of a plot, for "100 %"."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OccupancyScreen:
     """What is on the screen.
 

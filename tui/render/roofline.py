@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from textual.strip import Strip
 
 from llmtop.analysis.views import Quality, RooflinePoint, RooflineView, has_place
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.tui.render.canvas import DOTS_X, DOTS_Y, Canvas
 from llmtop.tui.render.lines import Part, cut, cut_middle, explain, fill, line, prose, width_of
@@ -43,7 +43,7 @@ _OFF_SCALE = Unknown("no FLOPs or no bytes were counted, so there is no place on
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Axes:
     """Decades [x0, x1] by [y0, y1] over a plot of `width` x `height` cells that starts at column `left`."""
 

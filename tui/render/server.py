@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from textual.strip import Strip
 
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.tui.render.lines import Part, blank, cut_lines, line, pad, prose, spark, width_of
 from llmtop.units import bounds, count, two_digits
@@ -37,7 +38,7 @@ _ALL_THREE, _SPELLED, _SPACED = 50, 30, 17
 alike, and go on so."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Cell:
     """`parts` if they fit, else the first of `shorter` that does: a number is never cut in its middle.
 

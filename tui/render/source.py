@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.segment import Segment
@@ -13,6 +12,7 @@ from textual.strip import Strip
 from llmtop.analysis.kernels.code_sides import CodePlace, CodeSide, CodeSides
 from llmtop.analysis.kernels.source_table import reason_text
 from llmtop.analysis.kernels.stalls import REASONS
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.tui.render.bars import reason_role
 from llmtop.tui.render.lines import Part, bar, blank, fill, line, pad, prose, width_of
@@ -34,7 +34,7 @@ _FOOT_FROM = 10
 _MOST_FOOT = 6
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CodeScreen:
     """What is to be drawn.
 

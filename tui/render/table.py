@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from textual.strip import Strip
 
 from llmtop.analysis.tables import leave_out
 from llmtop.analysis.views import Cell, Column
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.tui.render.lines import Part, cut_middle, line, pad, width_of
 from llmtop.tui.render.look import Look
@@ -22,7 +22,7 @@ less where all texts are shorter."""
 _GAP = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Placed:
     """A column that is shown: its index among all columns, and its width in cells."""
 
@@ -31,7 +31,7 @@ class Placed:
     width: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sort:
     """What the rows are sorted by."""
 

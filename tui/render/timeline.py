@@ -13,6 +13,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from llmtop.analysis.timeline.causes import TITLES
+from llmtop.frozen import frozen
 from llmtop.model import GPU_WORK, SpanKind
 from llmtop.tui.render.lines import Part, cut_middle, fill, line, pad, spelled, width_of
 from llmtop.tui.render.ruler import ruler_line
@@ -40,7 +41,7 @@ _TITLES = 2
 """Of one colour, that a legend has room for."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimelinePicture:
     """All that a frame shows.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.timeline.rows import kind_title
 from llmtop.analysis.timeline.span_facts import Between, SpanFacts
+from llmtop.frozen import frozen
 from llmtop.tui.render.lines import Part, wrap, wrap_parts
 from llmtop.units import binary_bytes, count, duration, percent
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _TOLD = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SharedCell:
     """The cell under the cursor: how many spans it has, the share of it in which there is any, and whose it shows."""
 

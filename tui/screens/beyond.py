@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import ActiveBinding, Binding, BindingType
 
+from llmtop.frozen import frozen
 from llmtop.tui.screens.base import FullScreen
 from llmtop.tui.screens.holding import SHORT_S
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _KEY = "M"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ViewBeyond:
     """A view that has no digit.
 

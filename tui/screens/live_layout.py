@@ -5,11 +5,11 @@ What is shown where follows from three values: the room there is, what the trace
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.series.readings import gpu_tracks, why_no_gpu
+from llmtop.frozen import frozen
 from llmtop.model import TrackKind
 from llmtop.tui.panes.live import LIVE_VIEWS
 
@@ -27,7 +27,7 @@ _MANY_GPUS, _CROWD = 4, 8
 """With more GPUs (MIG instances count too) than this a line for each needs more height than the server's numbers."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Room:
     """The screen's size in cells, and how many GPUs share it."""
 
@@ -111,7 +111,7 @@ class Form(StrEnum):
     EVENTS = "events"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Focus:
     """Where the user is: on a pane, in it alone, or in the event log.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from llmtop.collectors.tracing.helper.budget import affordable_s
+from llmtop.frozen import frozen
 
 NS_PER_EVENT = {"switch": 5000.0, "stack": 10_000.0, "armed": 4000.0, "call": 900.0}
 """What one event costs the program that is looked at: measured with benchmarks/perf_cost.py on a 2.5 GHz Xeon.
@@ -23,7 +22,7 @@ FIRST_S = 0.1
 """How long to look while nothing is known of the load."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThreadLoad:
     """Events per second of the server's threads; None while it is not known."""
 
@@ -31,7 +30,7 @@ class ThreadLoad:
     calls: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RoundPlan:
     """For how many seconds of the next round each part looks; 0 is not at all.
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from llmtop.frozen import frozen
 
 SWITCH_IN = "PERF_RECORD_SWITCH IN"
 SWITCH_OUT = "PERF_RECORD_SWITCH OUT"
@@ -63,7 +64,7 @@ class StackFrame(NamedTuple):
         return "[unknown]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PerfSample:
     """One event. `frames` are innermost first; -1 stands for an id or a period that was not printed."""
 
@@ -94,7 +95,7 @@ class CallRow(NamedTuple):
     total_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThreadCalls:
     """The system calls of one thread."""
 

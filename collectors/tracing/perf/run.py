@@ -10,7 +10,6 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -19,6 +18,7 @@ from llmtop.collectors.tracing.helper.child import Child, ending, in_memory
 from llmtop.collectors.tracing.helper.syscall_numbers import syscall_names
 from llmtop.collectors.tracing.perf import perf_text
 from llmtop.collectors.tracing.perf.perf_text import PerfSample
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.text import clean
 
@@ -56,7 +56,7 @@ class PerfError(Exception):
         self.lasting = lasting
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PerfProgram:
     """A perf that starts."""
 

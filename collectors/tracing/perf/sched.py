@@ -12,6 +12,7 @@ from llmtop.collectors.thread_causes import cause_of_wchan
 from llmtop.collectors.tracing.perf import perf_text
 from llmtop.collectors.tracing.perf.perf_text import PerfSample, StackFrame
 from llmtop.collectors.tracing.wire import LAST_SLOT, LOWEST_LOG2
+from llmtop.frozen import frozen
 from llmtop.vocabulary import ON_CPU, ThreadCause
 
 SWITCH, WAKEUP, NEW = "sched:sched_switch", "sched:sched_wakeup", "sched:sched_wakeup_new"
@@ -25,7 +26,7 @@ _ENDED = "XZ"
 _RUNNABLE = "R"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Seed:
     """What /proc said of a thread just before the slice: its state letter, and what it sleeps in."""
 

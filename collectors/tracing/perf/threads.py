@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from llmtop import procfs
 from llmtop.collectors.thread_causes import cause_of_syscall, cause_of_wchan
 from llmtop.collectors.tracing.helper import system
 from llmtop.collectors.tracing.perf.sched import Seed
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S
 from llmtop.vocabulary import ThreadCause
 
@@ -21,7 +21,7 @@ OLD_S = 2.0
 """The age from which on a thread is not likely to end while perf opens its events."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThreadTable:
     """The server's processes and threads as they are now: process by thread."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from llmtop.frozen import frozen
 from llmtop.text import quoted
 
 FLAGS = frozenset(
@@ -101,7 +102,7 @@ _FUNCTION = re.compile(r"[\w.$]+\Z")
 """A function's name as `--kernel-name` takes it, literally and without surprises for a shell."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Option:
     """An option by its long name; `value` is None where it has none."""
 
@@ -112,7 +113,7 @@ class Option:
         return f"--{self.name}" if self.value is None else f"--{self.name} {quoted(self.value)}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NcuCommand:
     """A command line of Nsight Compute, taken apart.
 

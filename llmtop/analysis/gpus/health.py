@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop import whats
 from llmtop.analysis.series.readings import counter_increase, latest
 from llmtop.facts import GpuFact
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Severity, Unknown
 from llmtop.units import percent
 
@@ -22,7 +22,7 @@ THROTTLE_WINDOW_NS = 60 * NS_PER_S
 _THROTTLED = tuple((reason.value, v.labelled(v.GPU_THROTTLED, reason)) for reason in v.ThrottleReason)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HealthFact:
     """One thing about a GPU in words; INFO is as it should be."""
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop.facts import GpuFact
+from llmtop.frozen import frozen
 from llmtop.model import Quantity, Unknown
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class PeakCheck(StrEnum):
     UNVERIFIED = "unverified"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuModel:
     """One GPU's published figures.
 

@@ -11,13 +11,13 @@ A GPU departs when, in each third of the last 15 s,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.models import clock_reasons
 from llmtop.analysis.series.readings import latest
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Metric, Trace, TrackId, Unknown
 from llmtop.units import quantity
 
@@ -36,7 +36,7 @@ _NORMAL = 1.4826
 """Turns the MAD of normal data into its standard deviation."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Measure:
     """What is compared, and from which difference on it matters.
 
@@ -62,7 +62,7 @@ _MEASURES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Departure:
     """That one number of a GPU stands apart: "SM clock 1400 MHz, its 3 peers' 1980 MHz"."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.counters import Counters, first, number
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.units import percent
 
@@ -27,7 +27,7 @@ class Bound(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """A bound with what it rests on, in % of peak.
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.bounds import Bound
 from llmtop.analysis.kernels.table import has_counters, kernels_of
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _CLASSES = (Bound.COMPUTE, Bound.MEMORY, Bound.BALANCED)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelClass:
     """The kernels of one class.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
 from llmtop.analysis.kernels.source import CodeLine, KernelSource, LinelessFunction, Spent, waited
 from llmtop.analysis.kernels.source_table import NO_LINE
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 
@@ -21,7 +21,7 @@ class CodeSide(StrEnum):
     SASS = "SASS"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CodePlace:
     """A row of a side.
 

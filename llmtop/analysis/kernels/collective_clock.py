@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.analysis.timeline.collectives import group_of_kernels
 from llmtop.columns import differences
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, ClockBasis, ClockFit, SpanKind, Unknown
 from llmtop.units import duration
 
@@ -47,7 +47,7 @@ _HOSTS_NS = 60_000_000_000
 """Clocks of hosts that are further apart than that tell nothing of which way is the right one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Collectives:
     """The collectives of one file in the order of their ends.
 

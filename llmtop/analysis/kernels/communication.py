@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from llmtop import ids
 from llmtop.analysis.kernels.collective_clock import clock_groups
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.analysis.timeline.collectives import group_of_kernels
+from llmtop.frozen import frozen
 from llmtop.model import SpanKind
 from llmtop.units import count, duration, percent
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _Stretch = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Communication:
     """The communication of one GPU, in ns.
 
@@ -78,7 +78,7 @@ def described(gpu: Communication) -> str:
     return f"{duration(gpu.total_ns)} in {count(gpu.kernels)} kernels, {exposed} exposed{waiting}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _CollectiveKernel:
     """One kernel of an operation in which several GPUs meet."""
 

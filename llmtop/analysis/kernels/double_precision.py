@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.gpus.models import GpuModel, find_gpu
 from llmtop.analysis.kernels.counters import Counters, number, quotient
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _FP32_PER_FP64: Mapping[tuple[int, int], int] = {
 rates of NVIDIA's Blackwell data sheets). The driver's own attribute says 32 where an 8.6 does 64, so it comes last."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fp64Rate:
     """How fast a GPU is in FP64.
 
@@ -64,7 +64,7 @@ _EACH = 8
 doubles, compute capability 7.0 to 9.0); a reciprocal alone takes fewer."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Divisions:
     """Divisions and reciprocals in FP64, of one launch.
 

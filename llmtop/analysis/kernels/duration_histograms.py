@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.counters import first
 from llmtop.analysis.kernels.table import Grouping, Kernels, kernels_of
+from llmtop.frozen import frozen
 from llmtop.model import Trace, Unknown
 from llmtop.units import quantity
 
@@ -20,7 +20,7 @@ _BINS_PER_DECADE = 5
 _MEMORY = "MemoryWorkloadAnalysis"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Histogram:
     """Launches by a value.
 
@@ -45,7 +45,7 @@ class Histogram:
         return tuple(quantity(edge, self.unit) for edge in self.edges)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Spread:
     """One histogram: what it is of, and what its scale is like.
 

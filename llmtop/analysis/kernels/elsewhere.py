@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from llmtop.analysis.kernels.bounds import Verdict
 from llmtop.analysis.kernels.family import kernel_kind
 from llmtop.analysis.kernels.table import Kernels, Row, kernels_of
+from llmtop.frozen import frozen
 from llmtop.model import Trace, Unknown
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Elsewhere:
     """A kernel in another report.
 

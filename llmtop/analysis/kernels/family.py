@@ -8,9 +8,10 @@ guessed.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+
+from llmtop.frozen import frozen
 
 
 class KernelFamily(StrEnum):
@@ -32,7 +33,7 @@ class KernelFamily(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelKind:
     """What the name of a kernel says.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -11,13 +10,14 @@ from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.nvtx_ranges import range_shares
 from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.kernels.table import Grouping, kernels_of
+from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
     from llmtop.analysis.kernels.table import Row
     from llmtop.model import Trace
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FamilyShare:
     """The kernels of one family.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from llmtop.analysis.kernels.counters import number
 from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.table import has_counters, kernels_of
 from llmtop.facts import OriginFact
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ _PARTS = (
 """What chains of such steps are known as: PyTorch models write them out where no fused kernel is used."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chain:
     """Kernels that follow each other, wherever the same ones do.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from llmtop import whats
@@ -13,6 +12,7 @@ from llmtop.analysis.commands.profiling import TENSOR_ROOFLINE
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels import counting
 from llmtop.analysis.kernels.table import kernels_of
+from llmtop.frozen import frozen
 from llmtop.model import Missing, Trace, UnknownKind, What
 
 _SECTIONS: Mapping[What, tuple[str, ...]] = {
@@ -48,7 +48,7 @@ class DataKind(StrEnum):
     OBSERVED = "what is observed"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MissingData:
     """Parts that one command would bring.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from array import array
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.columns import chosen, rows_by_key
+from llmtop.frozen import frozen
 from llmtop.model import API_CALLS, SpanKind, Unknown
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ NO_CALL = Unknown("the call that launched it is not in the capture", "add --trac
 NOT_QUEUED = Unknown("none was queued: each began before its launch call returned")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchTimes:
     """Of each kernel, in ns, NaN where there is none; empty without calls.
 

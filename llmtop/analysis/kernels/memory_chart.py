@@ -7,7 +7,6 @@ _Tables; Kernel Profiling Guide, Memory Chart and Memory Tables). A sector is 32
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
@@ -15,6 +14,7 @@ from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.counters import Counters, first, number, product, total
 from llmtop.analysis.kernels.counting import not_collected, not_counted
 from llmtop.analysis.kernels.table import kernels_of
+from llmtop.frozen import frozen
 from llmtop.model import Trace, Unknown
 
 SOURCE = "counters of Nsight Compute's memory chart and tables (MemoryWorkloadAnalysis_Chart, _Tables)"
@@ -48,7 +48,7 @@ MEMORIES = (MemoryUnit.DEVICE, MemoryUnit.SYSTEM, MemoryUnit.PEER)
 """What lies behind L2."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryFlow:
     """What goes one way between two units; None of what nothing counts there.
 
@@ -73,7 +73,7 @@ class MemoryFlow:
         return all(isinstance(value, float) and not value for value in told)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryLink:
     """Between a unit and one behind it: what is read from that, and what is written to it."""
 
@@ -83,7 +83,7 @@ class MemoryLink:
     written: MemoryFlow
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryBlock:
     """A unit.
 
@@ -97,7 +97,7 @@ class MemoryBlock:
     busy: float | Unknown | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryChart:
     """All of it, for one launch.
 
@@ -121,7 +121,7 @@ class MemoryChart:
         return next(one for one in self.blocks if one.unit is unit)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Way:
     """The counters of a way: (of reading, of writing)."""
 

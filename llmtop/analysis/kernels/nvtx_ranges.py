@@ -14,6 +14,7 @@ from llmtop.analysis.commands.profiling import INCLUDE_FACT, RANGE_FACT, START_F
 from llmtop.analysis.timeline.claims import Claims
 from llmtop.analysis.timeline.ranges import demands
 from llmtop.facts import OriginFact
+from llmtop.frozen import frozen
 from llmtop.model import Missing, SpanKind, Unknown, UnknownKind
 from llmtop.text import range_name
 
@@ -91,7 +92,7 @@ def _open_at(captured: SpanTable, ranges: SpanTable) -> Iterator[tuple[int, Path
             yield row, tuple(ranges.names[ranges.name_id[i]] for i in own.at(start))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RangeShare:
     """What one range takes on the GPU.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.counters import Counters, number
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 
@@ -34,7 +34,7 @@ capability 8.0 on, allows about as many blocks as an SM takes at all.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Occupancy:
     """How full the SMs are.
 

@@ -9,12 +9,13 @@ and of 256 before, with what the driver keeps of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.counters import Counters, number
 from llmtop.analysis.kernels.occupancy import BLOCK_LIMITS, SmResource
+from llmtop.frozen import frozen
 
 WARP = 32
 """Threads of a warp, of every NVIDIA GPU."""
@@ -35,7 +36,7 @@ class BlockNeed(StrEnum):
     SHARED = "shared memory a block"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SmLimits:
     """What an SM has, and what one block may have of it.
 
@@ -67,7 +68,7 @@ class SmLimits:
         }[need]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BlockNeeds:
     """What a block needs.
 
@@ -105,7 +106,7 @@ class BlockNeeds:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BlockFit:
     """How often a block fits.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from llmtop.analysis.kernels import counters as c
@@ -22,6 +21,7 @@ from llmtop.analysis.kernels.occupancy_calculator import (
     sm_limits,
 )
 from llmtop.analysis.kernels.table import kernels_of
+from llmtop.frozen import frozen
 from llmtop.model import Trace, Unknown
 from llmtop.text import listed
 from llmtop.units import binary_bytes, percent
@@ -40,7 +40,7 @@ _WORTH_A_SIZE = 1.25
 _KIB = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OccupancyChange:
     """Other values of a block's needs with which more warps fit.
 
@@ -72,7 +72,7 @@ def amount(need: BlockNeed, value: int) -> str:
     return f"{value} B" if value % _KIB else binary_bytes(value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OccupancyWhatIf:
     """A launch, and what could be otherwise.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.family import kernel_kind
+from llmtop.frozen import frozen
 from llmtop.model import SpanKind
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _count(pattern: re.Pattern[str], names: Iterable[str]) -> int:
     return sum(pattern.search(name) is not None for name in names)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Words:
     """What is said of one thing, in the words of what a program is written in.
 

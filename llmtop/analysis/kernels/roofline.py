@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product as pairs
 
@@ -18,6 +17,7 @@ from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.counters import Counters, first, number, product, total
 from llmtop.analysis.kernels.traffic import dram_bytes_per_s
 from llmtop.analysis.views import Quality, Refusal, Roof, RooflinePoint
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.units import percent
 
@@ -35,7 +35,7 @@ _L1_NAMES = ("lsu_writeback_active_mem_lgds", "lsu_writeback_active_mem_lg", "ls
 """Compute capability 9.0 and newer, 7.5 to 8.9, 7.0 to 7.2."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rate:
     """What was achieved of one resource, and its peak, both per second.
 
@@ -54,7 +54,7 @@ class Rate:
         return self.achieved / self.peak
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelRoofline:
     """One launch on the roofline.
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.stalls import FEW_SAMPLES, ISSUING, costliest, sampled_reason
 from llmtop.analysis.kernels.table import kernels_of
+from llmtop.frozen import frozen
 from llmtop.model import KernelCode, KernelCodes, SourceText, Trace, Unknown
 
 _WARP = 32
@@ -29,7 +29,7 @@ NO_CODE = Unknown("no kernel of this capture was looked into by instruction", c.
 _PRINTED = Unknown("a printed page has no instructions", "open the .ncu-rep that it was printed from")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spent:
     """What was seen of an instruction, or of several together; None where it was not collected.
 
@@ -73,7 +73,7 @@ class Spent:
         return reason, count / stalls
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CodeLine:
     """A line of the source with its instructions, by their place in `KernelCode`."""
 
@@ -83,7 +83,7 @@ class CodeLine:
     spent: Spent
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LinelessFunction:
     """The instructions of a function that no line is known of, by their place in `KernelCode`."""
 

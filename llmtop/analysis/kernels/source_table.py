@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
@@ -23,6 +22,7 @@ from llmtop.analysis.kernels.source import (
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.tables import RowTable, numbered
 from llmtop.analysis.views import Cell, Column
+from llmtop.frozen import frozen
 from llmtop.model import Trace, Unknown
 from llmtop.text import listed, shorten
 from llmtop.units import percent
@@ -74,7 +74,7 @@ _COLUMNS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CodeRow:
     """A row: of which kernel, where, and what was seen of it.
 

@@ -6,19 +6,19 @@ Nsight Compute's section SpeedOfLight stores with a throughput the names of its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.counters import Counters, number
 from llmtop.analysis.kernels.counting import not_collected, not_counted
 from llmtop.analysis.kernels.table import kernels_of
+from llmtop.frozen import frozen
 from llmtop.model import Trace, Unknown
 
 _OF_PEAK = ".avg.pct_of_peak_sustained_elapsed"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Throughput:
     """Of compute, or of memory.
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.counters import Counters, first, number
 from llmtop.analysis.views import NodeKind, StackNode, StackTree
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 STARVED_ISSUE_RATE = 0.8
@@ -151,7 +152,7 @@ def sampled_reason(metric: str) -> tuple[str, bool] | None:
     return None if found is None else (_REASON_BY_NAME.get(found[1], found[1]), found[2] is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stalls:
     """How a kernel's warps wait.
 
@@ -251,7 +252,7 @@ def _notes(metrics: Counters, family: _Family, values: Mapping[str, float]) -> l
     return notes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StallBar:
     """One kernel's stacked bar.
 

@@ -10,7 +10,7 @@ import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -33,6 +33,7 @@ from llmtop.analysis.kernels.traffic import Traffic, dram_traffic
 from llmtop.analysis.tables import SORTED_AT_ONCE, places_by
 from llmtop.analysis.views import Cell, Column, Refusal, Roof, RooflinePoint, RooflineView, StackTree
 from llmtop.columns import alike, chosen, total
+from llmtop.frozen import frozen
 from llmtop.model import KernelTable, Missing, Origin, Trace, Unknown
 from llmtop.units import percent
 
@@ -52,7 +53,7 @@ class Grouping(StrEnum):
     """All launches within NVTX ranges of exactly the same names."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelFacts:
     """What a report says about one launch; each part stands alone.
 
@@ -194,7 +195,7 @@ def _column(values: array[int], i: int) -> int | None:
     return values[i] if i < len(values) and values[i] >= 0 else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     """One or more launches that a table shows as one; times in ns, NaN when none of them has one."""
 
@@ -425,7 +426,7 @@ def has_counters(trace: Trace) -> bool:
     return trace.kernels is not None and trace.kernels.details is not None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ColumnField:
     """A column with how its cells are made."""
 
@@ -686,7 +687,7 @@ _TIMED = {
 """Of a timeline, which has no counters: columns of dashes would take the room of what is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Totals:
     """Sums over rows of a kernel table.
 
@@ -701,7 +702,7 @@ class Totals:
     share: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelRows:
     """The kernel table: an implementation of `views.TableView` whose cells are made when they are seen.
 
@@ -842,7 +843,7 @@ _SAME_CLOCK = 0.98
 """Clocks this near each other move no roof visibly."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Placed:
     points: tuple[RooflinePoint, ...]
     roofs: tuple[Roof, ...]

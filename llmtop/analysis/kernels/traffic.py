@@ -6,16 +6,15 @@ published one where a report of a few metrics does not hold that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from llmtop.analysis.gpus.models import GpuModel
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.counters import Counters, first, number, product, total
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.units import percent, si
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Traffic:
     """Bytes to and from DRAM.
 

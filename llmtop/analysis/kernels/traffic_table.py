@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.counting import not_counted
@@ -11,6 +10,7 @@ from llmtop.analysis.kernels.memory_chart import SOURCE, MemoryChart, MemoryUnit
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.tables import RowTable, fitted
 from llmtop.analysis.views import Cell, Column
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TrafficRow:
     """A unit of one launch: (how often it was asked, bytes) of reading and of writing; None of what nothing counts."""
 

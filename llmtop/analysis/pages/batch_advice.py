@@ -12,7 +12,6 @@ roofline, is after Performance Engineering ("Batch size as the universal control
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -22,6 +21,7 @@ from llmtop.analysis.series.readings import latest, mean, server_track, target_g
 from llmtop.analysis.server.batches import BatchRange, StepLine, batch_points, by_batch, step_line
 from llmtop.analysis.server.configuration import Setting, setting
 from llmtop.analysis.server.objectives import objectives
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Feature, TrackKind, Unknown
 from llmtop.units import count, two_digits
 
@@ -40,7 +40,7 @@ _SURE = 2.0
 """Standard errors either way: 95 %."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchLimit:
     """A batch that is not passed, and why.
 
@@ -63,7 +63,7 @@ class BatchLimit:
         return f"{count(round(self.batch))}{spread} by {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchAdvice:
     """What was seen of batches, and how far a larger one would go.
 

@@ -8,7 +8,6 @@ the part itself is known, it is the bound.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -28,6 +27,7 @@ from llmtop.analysis.series.readings import counter_increase, latest
 from llmtop.analysis.server.configuration import change, is_on, switch_on
 from llmtop.analysis.server.kv_cache import kv_capacity, kv_tokens_per_request
 from llmtop.analysis.threads.probes import launch_rate
+from llmtop.frozen import frozen
 from llmtop.model import Feature, TrackKind, Unknown
 from llmtop.units import count, number, percent
 
@@ -62,7 +62,7 @@ _PRECISION, _COMPILATION, _GRAPHS, _DRAFTS, _BATCHES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasuredStep:
     """A mean step, and whose it is; `steps_per_s` over all of the window, requests or not."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from llmtop.frozen import frozen
 from llmtop.units import duration
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class BudgetPart(StrEnum):
     REST = "rest"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BudgetTerm:
     """One part of a step.
 
@@ -45,7 +45,7 @@ class BudgetTerm:
     working_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BudgetGain:
     """What a change would save of a mean step, everything else as it is.
 

@@ -6,7 +6,7 @@ in `llmtop.analysis.series.lag`; all that were tried are corrected together (Hol
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from llmtop.analysis.threads.cells import (
 from llmtop.analysis.threads.gpu_idle import IdleCells, gpu_idle
 from llmtop.analysis.threads.probes import library_watch
 from llmtop.analysis.threads.shares import api_threads, gpu_thread, process_threads, thread_label
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackId, Unknown
 from llmtop.units import duration
 
@@ -51,7 +52,7 @@ _LEAST_SHARE = 0.01
 """A cause that takes less of the time than this explains no idle GPU."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Correlation:
     """How one series moves with the GPU's idle share.
 
@@ -94,7 +95,7 @@ class Correlation:
         return f"r {self.r:+.2f}, {p}, {self.samples} samples count as {self.n_effective:.0f}{verdict}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Correlations:
     """All series of the window against the GPU's idle share, the surest first; Unknown says why one cannot be judged.
 
@@ -131,7 +132,7 @@ class Correlations:
         return f"{found.title} {found.direction} ({found.evidence})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Candidate:
     """A series to hold against the GPU. `step_ns` is how often its source is read."""
 

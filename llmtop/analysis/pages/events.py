@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop import ids
@@ -14,6 +14,7 @@ from llmtop.analysis.series.readings import gpu_tracks
 from llmtop.analysis.server.liveness import liveness
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Column
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Mark, MarkKind, Series, Severity, Trace, TrackId, TrackKind, Unknown, XidReport
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _NO_LIMITS = 0x1 | 0x2 | 0x100
 """Clock reasons that hold nothing down: idle, and clocks that somebody asked for (NVML's bits)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Event:
     """Something that happened.
 
@@ -46,7 +47,7 @@ class Event:
     severity: Severity
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Episode:
     """A time in which one clock limit stood.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop import ids, whats
@@ -15,6 +15,7 @@ from llmtop.analysis.series.readings import gpu_tracks, latest, source, target_g
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Column
 from llmtop.facts import GpuFact, GpuInstanceFact, GpuProcessFact
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Fact, Metric, Target, Trace, Track, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _LINKS = (v.GPU_PCIE_RX, v.GPU_PCIE_TX, v.GPU_NVLINK_RX, v.GPU_NVLINK_TX, v.GPU_
 Values = tuple[float | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gauge:
     """A number now, and how it went."""
 
@@ -47,7 +48,7 @@ class Gauge:
     history: Values = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuProcess:
     """A process on a GPU.
 
@@ -73,7 +74,7 @@ class GpuProcess:
         return self.role or self.name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuRow:
     """One GPU, or one MIG instance of one.
 
@@ -111,7 +112,7 @@ class GpuRow:
     straggler: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpusView:
     """All GPUs, and what the server makes of those that it uses.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import ids, whats
@@ -14,6 +13,7 @@ from llmtop.analysis.server.liveness import Life, liveness
 from llmtop.analysis.server.objectives import JudgedObjective, judged
 from llmtop.analysis.server.view import ServerView, server_load
 from llmtop.facts import GpuFact, ServerFact
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, PLAIN_PROCESS, Fact, Trace, TrackKind, Unknown, UnknownKind
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ SELF_WINDOW_NS = 10 * NS_PER_S
 """In which llmtop's own cost is the mean."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Header:
     """What stands above all panes.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.bounds import Verdict
@@ -17,6 +16,7 @@ from llmtop.analysis.kernels.table import Dim3, KernelFacts, Kernels, dram_point
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.timeline.collectives import collectives, speed_text
 from llmtop.analysis.views import RooflinePoint, RooflineView
+from llmtop.frozen import frozen
 from llmtop.model import Finding, RuleResult, Trace, Unknown
 
 _LEVELS = (
@@ -36,7 +36,7 @@ _LEVELS = (
 _ADVICE = ("optimization", "warning", "error")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolAdvice:
     """What one of the tool's own rules says of the launch.
 
@@ -51,7 +51,7 @@ class ToolAdvice:
     is_local: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchBeside:
     """A launch beside that of a baseline.
 
@@ -64,7 +64,7 @@ class LaunchBeside:
     said: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchView:
     """All that is known of one launch but its single counters.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop.analysis.commands.profiling import program
 from llmtop.facts import OriginFact, ProcessFact, ServerFact
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackKind, Unknown
 from llmtop.remedies import PROGRAM
 from llmtop.units import clock_time
@@ -24,7 +24,7 @@ _NO_SERVER = Unknown("no server had told of itself")
 _NO_ROOT = Unknown("no server was observed")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Observation:
     """What a recording is of.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from llmtop import whats
 from llmtop.analysis.kernels.counters import Counters
@@ -19,11 +18,12 @@ from llmtop.analysis.kernels.table import (
 )
 from llmtop.analysis.timeline.account import IdleAccount, idle_account
 from llmtop.analysis.views import RooflinePoint
+from llmtop.frozen import frozen
 from llmtop.model import Missing, Trace, Unknown, What
 from llmtop.units import duration
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """A kernel as a report lists it.
 
@@ -87,7 +87,7 @@ def _entry(kernels: Kernels, row: Row) -> Entry:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Summary:
     """The report in numbers.
 

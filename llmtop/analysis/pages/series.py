@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.analysis.series.summary import SeriesRow, names_of, series_row, why_no_series
 from llmtop.analysis.tables import SORTED_AT_ONCE, fitted, places_by
 from llmtop.analysis.views import Cell, Column
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.units import quantity
 from llmtop.vocabulary import is_part
@@ -39,7 +40,7 @@ _VALUES: dict[str, Callable[[SeriesRow], float | Unknown]] = {
 _AS_WIDE_AS_MAY_BE = tuple(" " * column.width for column in _COLUMNS if column.key in _VALUES)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SeriesTable:
     """An implementation of `views.TableView`: by track and metric, unless it is sorted.
 

@@ -20,7 +20,6 @@ are least times at published peaks; the time of the step and of late CPU is meas
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -39,6 +38,7 @@ from llmtop.analysis.server.tokens import output_tokens, prompt_tokens
 from llmtop.analysis.threads.cells import CUDA_SYNC, ON_CPU, WORKING
 from llmtop.analysis.threads.idle_causes import UNKNOWN, idle_causes
 from llmtop.analysis.views import Quality
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackKind, Unknown
 from llmtop.units import number, quantity, si
 
@@ -52,7 +52,7 @@ FLOOR = frozenset({BudgetPart.WEIGHTS, BudgetPart.KV_CACHE, BudgetPart.COMPUTE})
 """What a decode step cannot do without, on these GPUs and in this number format."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TokenBudget:
     """A mean step of the window; its terms add up to `step_s`.
 
@@ -173,7 +173,7 @@ def _computed_prompts_per_s(trace: Trace, server: Track, window_ns: int) -> floa
 # What the CPU adds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Idle:
     """Idle time of the GPUs' multiprocessors as shares of the window.
 

@@ -14,6 +14,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.rules.registry import diagnose, rule_book
 from llmtop.analysis.series.readings import latest
 from llmtop.analysis.server.view import ServerNumber, concepts, server_view
+from llmtop.frozen import frozen
 from llmtop.model import LIVE, NS_PER_S, Metric, Trace, Unknown
 from llmtop.text import shorten
 
@@ -50,7 +51,7 @@ class TriggerError(ValueError):
     """What was written is no trigger; the message says what would be one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trigger:
     """A condition, and for how long it has to hold.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.gpus.models import GpuModel, dram_peak, find_gpu, precision_of
 from llmtop.facts import GpuFact
+from llmtop.frozen import frozen
 from llmtop.model import Quantity, Unknown
 from llmtop.units import si
 
@@ -19,7 +20,7 @@ _BAND = ("bf16", "fp8")
 _HMMA_PRECISIONS = ("bf16", "fp16", "tf32", "fp8", "fp4")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ceilings:
     """What one GPU can do, and how its clock scales that.
 

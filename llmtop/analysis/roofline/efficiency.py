@@ -14,7 +14,6 @@ published peaks.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop import ids
@@ -39,6 +38,7 @@ from llmtop.analysis.series.readings import (
 from llmtop.analysis.server.kv_cache import kv_tokens_in_use
 from llmtop.analysis.server.tokens import output_tokens, prompt_tokens
 from llmtop.facts import GpuFact
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Quantity, Trace, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ Result: TypeAlias = "Quantity | Unknown"
 _NO_TOKENS = Unknown("no tokens were generated in the window")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EfficiencyView:
     """What a server makes of its GPUs; shares are "ratio" (0 to 1), each with what it was computed from.
 

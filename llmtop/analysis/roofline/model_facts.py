@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.facts import TargetFact
+from llmtop.frozen import frozen
 from llmtop.model import Fact, Unknown
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _NAMED_SIZE = re.compile(r"(?i)(?<![\dx.])(\d{1,4}(?:\.\d+)?)b(?:[-_]a(\d{1,3}(?
 _EXPERTS_IN_NAME = re.compile(r"(?i)\dx\d")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelSize:
     """What a model costs, whatever it runs on.
 

@@ -11,7 +11,7 @@ on an H200 was up to 10 % above it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from llmtop.analysis.gpus.models import dram_peak, find_gpu
 from llmtop.analysis.roofline.ceilings import Ceilings, ceilings_of
 from llmtop.analysis.series.readings import latest, mean, why_absent, why_kind_missing
 from llmtop.facts import GpuFact
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Trace, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ _NEEDED = (v.GPU_DRAM, v.GPU_SM_CLOCK, v.GPU_TENSOR_HMMA)
 """Without one of these a window says nothing; the other pipes are noted when they are absent."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rates:
     """What a GPU does per second in one GPM window.
 

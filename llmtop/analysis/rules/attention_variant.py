@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from llmtop.analysis.kernels.architecture import architecture
 from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.kernel_evidence import Claim, JudgedKernel, claims_of, findings, heavy
+from llmtop.frozen import frozen
 from llmtop.model import Finding, Trace, Unknown
 
 id = "attention-variant"
@@ -25,7 +25,7 @@ _NOTABLE_SHARE = 0.05
 """Of the kernels' time, from which on a kernel of attention is judged."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Variant:
     pattern: re.Pattern[str]
     architectures: tuple[str, ...]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
+from llmtop.frozen import frozen
 from llmtop.model import Severity
 
 if TYPE_CHECKING:
     from llmtop.model import Finding, Trace, Unknown
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unjudged:
     """A rule that applies here and could not judge: what it lacks, why, and how to get it."""
 

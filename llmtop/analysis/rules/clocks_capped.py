@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from llmtop import ids
 from llmtop import vocabulary as v
@@ -11,6 +10,7 @@ from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names, known, on_gpus, says
 from llmtop.analysis.rules.needs import lacks_gpu_gauges
 from llmtop.analysis.series.readings import history, mean, own_gpus
+from llmtop.frozen import frozen
 from llmtop.model import Finding, Metric, Severity, Trace, TrackId
 from llmtop.units import quantity
 
@@ -29,7 +29,7 @@ below its own highest temperature, which nvidia-smi shows on some boards ("Memor
 operators of H100 and H200 report, no number of a document of NVIDIA's that was read for this."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Cap:
     """A kind of limit: its reason bits, the gauge that must agree, and what to do."""
 

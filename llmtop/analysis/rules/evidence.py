@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import latest, mean, own_gpus, source, span_s
 from llmtop.facts import ServerFact
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Metric, Trace, Track, TrackId, Unknown
 from llmtop.units import quantity
 
@@ -97,7 +97,7 @@ WORKS_PERCENT = 20.0
 _NEARLY_ALWAYS_PERCENT = 90.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AtWork:
     """GPUs of one kind, with how busy some of their units were while their SMs worked.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import ids
@@ -15,6 +14,7 @@ from llmtop.analysis.rules import idle, stakes
 from llmtop.analysis.timeline.account import idle_account
 from llmtop.analysis.timeline.clock_words import clocks_text
 from llmtop.analysis.timeline.work import gpu_title
+from llmtop.frozen import frozen
 from llmtop.model import Finding, TrackId
 from llmtop.units import count, duration, percent
 
@@ -73,7 +73,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Advice:
     """What to do, and the time that this can save: less waiting wins the waiting, overlap all that is exposed."""
 

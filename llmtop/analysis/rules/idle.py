@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.commands import profiling
@@ -14,6 +13,7 @@ from llmtop.analysis.timeline.causes import TITLES, Cause
 from llmtop.analysis.timeline.idle_view import merged
 from llmtop.analysis.timeline.sums import NOT_TRACED
 from llmtop.analysis.timeline.work import gpu_title, gpu_titles
+from llmtop.frozen import frozen
 from llmtop.model import Finding, IdleTime, Severity, TrackId
 from llmtop.units import count, duration, percent
 
@@ -56,7 +56,7 @@ def largest(gpu: GpuAccount) -> Cause | None:
     return max(by_culprit, key=by_culprit.__getitem__, default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loss:
     """Idle time with one culprit, on one GPU.
 
@@ -75,7 +75,7 @@ class Loss:
         return sum(part.ns for part in self.details if part.drained_by is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stake:
     """Idle time with one culprit, on all GPUs that lose any to it.
 

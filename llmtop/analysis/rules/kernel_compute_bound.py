@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.bounds import Bound, Verdict
@@ -13,6 +12,7 @@ from llmtop.analysis.rules import kernel_enough_warps
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, JudgedKernel, claims_of, findings, heavy
 from llmtop.analysis.rules.kernel_waits import is_waiting
+from llmtop.frozen import frozen
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent, si
 
@@ -35,7 +35,7 @@ _FAR_BELOW = 0.85
 ADVICE = ("SOLBottleneck", "SOLFPRoofline", "HighPipeUtilization", "IssueSlotUtilization", "FPInstructions")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Pipe:
     """A pipe of an SM.
 

@@ -18,6 +18,7 @@ from llmtop.analysis.kernels.source_table import hot_line
 from llmtop.analysis.kernels.stalls import StallReason
 from llmtop.analysis.kernels.table import KernelFacts, Kernels, Row, has_counters, kernels_of, sm_count
 from llmtop.analysis.rules import stakes
+from llmtop.frozen import frozen
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import duration, percent
 
@@ -181,7 +182,7 @@ def _judged(trace: Trace) -> tuple[JudgedKernel, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Claim:
     """What a rule says of one kernel.
 

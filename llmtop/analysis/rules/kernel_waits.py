@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from llmtop.analysis.kernels.stalls import REASONS, StallReason
 from llmtop.analysis.rules import kernel_low_occupancy, kernel_memory_latency
@@ -18,6 +17,7 @@ from llmtop.analysis.rules.kernel_evidence import (
     heavy,
     occupancy_text,
 )
+from llmtop.frozen import frozen
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent
 
@@ -28,7 +28,7 @@ source = "Nsight Compute, CPIStall rule (a reason above 30 %) and Kernel Profili
 _DOMINANT_SHARE = 0.3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Wait:
     reasons: tuple[str, ...]
     title: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -12,6 +11,7 @@ from llmtop.analysis.rules.preemptions import Preempted, preempted
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu_busy
 from llmtop.analysis.series.readings import counter_rate, history, latest, server_gpus
 from llmtop.analysis.server.configuration import Setting, change, number, one_of, setting
+from llmtop.frozen import frozen
 from llmtop.model import Feature, TrackId, Unknown
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _HALF_A_PLACE = 0.5
 _STEADY = 0.02
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limit:
     """What is at its limit, the lines of evidence for it, and what helps."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.series.readings import counter_increase, source
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Metric, Trace, TrackId, Unknown
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _MOST_OFTEN = 1 / 3
 front of an engine that is short of CPUs fills the cache too, and a tenth of its requests was seen thrown out."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Preempted:
     """Requests thrown out in the last minute.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from statistics import fmean
 
 from llmtop import vocabulary as v
@@ -14,6 +13,7 @@ from llmtop.analysis.rules.needs import lacks_requests
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.series.readings import history, server_track
 from llmtop.analysis.series.readings import source as source_of
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, Track, TrackId, Unknown
 
 id = "queue-growth"
@@ -33,7 +33,7 @@ _FLAT = 0.1
 """Running may rise by this share and still count as not rising."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Thirds:
     """The means of a gauge over the thirds of the seconds that it was read in."""
 

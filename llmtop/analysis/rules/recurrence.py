@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.timeline.work import work_by_gpu
+from llmtop.frozen import frozen
 from llmtop.model import SpanKind
 from llmtop.text import range_name
 from llmtop.units import duration
@@ -24,7 +24,7 @@ _ALIKE = 2.0
 """Gaps within this factor of the usual one are of its kind. Ours."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recurrence:
     """One gap in each range of a name; its shortest and longest, in ns."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
@@ -12,6 +12,7 @@ from llmtop.analysis.commands.live import is_root
 from llmtop.analysis.rules.base import Unjudged, grave_rules
 from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.scope import is_live, is_watched
+from llmtop.frozen import frozen
 from llmtop.model import KINETO, NS_PER_S, Finding, Severity, TrackKind
 from llmtop.remedies import for_root
 
@@ -26,7 +27,7 @@ _SUBJECTS = (TrackKind.SERVER, TrackKind.THREAD, TrackKind.GPU)
 _GRAVEST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Diagnosis:
     """What all rules say of a trace.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.evidence import metrics_command, recent_mean, says
 from llmtop.analysis.series.readings import server_track
+from llmtop.frozen import frozen
 from llmtop.model import Finding, Metric, Severity, Trace
 
 id = "requests-held"
@@ -21,7 +21,7 @@ _MOST = 0.5
 """Share of those that wait for any reason: the others wait for room, which other rules tell of."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _HeldRequests:
     metric: Metric
     words: str

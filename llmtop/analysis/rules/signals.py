@@ -6,7 +6,6 @@ A signal is None where the data do not say it: it was not measured, too rarely, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from llmtop.analysis.series.rates import increase
 from llmtop.analysis.series.readings import history, own_gpus, server_gpus, server_track, source
 from llmtop.analysis.threads.idle_causes import idle_causes
 from llmtop.analysis.threads.probes import launch_rate
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackId, TrackKind, Unknown
 from llmtop.units import quantity
 
@@ -53,7 +53,7 @@ _SAME_LOAD = 0.9
 """Fewer tokens of so many fewer requests are no slowdown."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Signal:
     """A number that was measured, and the line of evidence that quotes it with its unit and source."""
 
@@ -61,7 +61,7 @@ class Signal:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RequestCount(Signal):
     """How many requests run, or wait; `brief` is without the source: "running 3 requests"."""
 
@@ -101,7 +101,7 @@ def share_at_hand(trace: Trace) -> float:
     return sum(count >= 1 for count in counts.values()) / len(counts) if counts else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnadmittedRequests(Signal):
     """Requests that the engine has not heard of, at least so many on average; `lines` are all the counts behind it."""
 
@@ -267,7 +267,7 @@ def _mean_between(trace: Trace, track: TrackId, metric: Metric, window_ns: int, 
 # -- the GPU -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Activity(Signal):
     """How busy the busiest GPU of the server is, in %; `by` what: SM activity, or NVML's duty cycle without GPM."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from llmtop import ids
@@ -20,6 +19,7 @@ from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import server_gpus
 from llmtop.analysis.series.readings import source as read_by
+from llmtop.frozen import frozen
 from llmtop.model import Finding, Series, Severity, Trace, TrackId, TrackKind
 from llmtop.units import percent
 
@@ -36,7 +36,7 @@ _RANK = re.compile(r"_?(TP|EP)\d+")
 _WAITS = re.compile(r"Synchronize|^nccl")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Rank:
     """A process of a tensor-parallel group: the share of the time that it waits for the GPU and the others."""
 

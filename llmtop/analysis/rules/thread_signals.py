@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from llmtop.analysis.series.rates import increase, step_increase
 from llmtop.analysis.series.readings import counter_rate, source
 from llmtop.analysis.threads.probes import SPIN_LIMITS
 from llmtop.analysis.threads.shares import Shares, api_threads, engine_thread, thread_label, threads_view
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackId, Unknown
 from llmtop.units import percent, quantity
 
@@ -68,7 +68,7 @@ _LATENCY_NS = 4e6
 room). Probes count by powers of two, of which 4.2 ms is one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServerThread:
     """A thread of the server whose times are known."""
 
@@ -174,7 +174,7 @@ def tireless_front(trace: Trace) -> ServerThread | None:
     return busiest if is_tireless else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StarvedFrontend:
     """A process that takes requests, never rests, and queues for CPUs more than it works.
 
@@ -215,7 +215,7 @@ _ALL_OF_IT = 0.9
 """Share of what all threads of a process queue, from which it is one thread's."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SerialFrontend:
     """Threads of a process that takes requests which take turns on one core: together they never rest.
 

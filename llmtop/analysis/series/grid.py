@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _LEAST_COVERED = 0.5
 """Share of a cell that was looked at, below which the cell is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grid:
     """Cells of equal length, one after another."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, combinations, pairwise
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import amounts, increase
 from llmtop.analysis.series.readings import grown_within, why_absent
+from llmtop.frozen import frozen
 from llmtop.model import TrackId, Unknown
 from llmtop.units import bounds, two_digits
 from llmtop.vocabulary import SUM, bucket, total
@@ -28,7 +29,7 @@ _SLACK = 1e-6
 """By so much of itself a bound made of a sum is moved outwards: differences of large counters are off by less."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quantile:
     """Where a quantile lies, in the metric's unit: never below `low`, never above `high` (inf: no bound is known).
 
@@ -69,7 +70,7 @@ def within(low: float, high: float) -> Quantile:
     return Quantile(low, high, (low + high) / 2 if high <= low * RESOLVED_RATIO else None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Distribution:
     """Observations of a window.
 
@@ -163,7 +164,7 @@ def distribution(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -
     return Distribution(uppers, tuple(counts), None if isinstance(together, Unknown) else together.amount)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Looked:
     """What was observed of a latency between two looks at the server: how often, and how long together."""
 

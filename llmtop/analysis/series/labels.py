@@ -7,11 +7,12 @@ them for its own cost more than all it made of them.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop import vocabulary as v
+from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 Keys: TypeAlias = "tuple[tuple[TrackId, str], ...]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Names:
     """All series of a trace by track and name, those of them that have a label, and the labels by metric and track."""
 

@@ -20,6 +20,7 @@ from itertools import accumulate, compress
 from operator import mul
 from typing import TYPE_CHECKING
 
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _SUM_END = 5
 _HIGHEST = 1 - 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lagged:
     """The strongest correlation of two series.
 

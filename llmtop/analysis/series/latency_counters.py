@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
+
+from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
     from llmtop.model import Series
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LatencyCounters:
     """The counters of one distribution on one track: `series[i]` counts what is at or below `uppers[i]`, ascending."""
 

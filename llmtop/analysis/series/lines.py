@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +16,7 @@ _ROUNDING = 1e-9
 """Of the largest y: what differs by less from the line differs by rounding."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FittedLine:
     """The line y = intercept + slope x of the least squares, with standard errors.
 

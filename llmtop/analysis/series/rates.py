@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from operator import le, sub, truediv
 from typing import TYPE_CHECKING, TypeAlias
 
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Unknown
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ Samples: TypeAlias = "tuple[tuple[int, float | None], ...]"
 TOO_FEW = Unknown("not enough samples yet", "wait for two polls")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Increase:
     """How much a counter grew, in its own unit, and over how many seconds of samples."""
 
@@ -112,7 +112,7 @@ def rate_samples(series: Series | None) -> Samples:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RateHistory:
     """The rates between neighbouring samples of a counter, and the stretch that they are of."""
 

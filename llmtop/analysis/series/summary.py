@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from llmtop import vocabulary as v
 from llmtop import whats
 from llmtop.analysis.series.rates import rate_samples
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Series, Trace, Unknown
 
 _NO_SERIES = Unknown("this file has no series of numbers")
@@ -15,7 +14,7 @@ _ONE_SAMPLE = Unknown("a counter tells with its second sample how fast it grows"
 _IS_CODE = Unknown("it stands for something, and is no quantity")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SeriesRow:
     """A series.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -11,6 +10,7 @@ from llmtop.analysis.series.histograms import between_looks, distribution
 from llmtop.analysis.series.lines import FittedLine, fitted
 from llmtop.analysis.series.readings import why_absent
 from llmtop.analysis.server.requests import is_told_once_a_request
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.units import count, two_digits
 
@@ -35,7 +35,7 @@ _ONCE = Unknown(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchPoint:
     """The mean time between tokens between two looks, at a batch that was steady."""
 
@@ -44,7 +44,7 @@ class BatchPoint:
     tokens: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchRange:
     """All that was seen at batches from `low` to `high`.
 
@@ -65,7 +65,7 @@ class BatchRange:
         return f"{self.low}" if self.low == self.high else f"{self.low} to {self.high}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepLine:
     """Step time = a + b x batch, fitted to what was seen.
 

@@ -5,12 +5,12 @@ Nothing is advised that is on, that the server's engine does not have, or that n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import settings
 from llmtop.analysis.series.readings import own_gpus
 from llmtop.facts import SETTINGS_OF
+from llmtop.frozen import frozen
 from llmtop.model import Feature, Trace, TrackKind, Unknown
 from llmtop.settings import keys_of
 
@@ -46,7 +46,7 @@ _TITLES = {
 _NOT_KNOWN = Unknown("what the server is set to is not known", "attach to a server that llmtop knows: docs/servers.md")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setting:
     """What one feature is set to, and who says so: a flag, the server's metrics, its version's default."""
 

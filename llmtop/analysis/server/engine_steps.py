@@ -9,7 +9,6 @@ quarter of what rounds typically launch; where they are not, with every n-th rou
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import accumulate
 from statistics import median
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import told_why_unseen
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.text import clean
 from llmtop.vocabulary import RoundPart
@@ -45,7 +45,7 @@ _NO_ROUNDS = Unknown(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EngineStep:
     """A step, or a round of one: times in ns on the trace's clock.
 
@@ -79,7 +79,7 @@ class EngineStep:
         return self.time_ns - self.gpu_ns
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EngineLoop:
     """A thread that makes steps.
 

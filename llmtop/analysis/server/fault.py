@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Severity
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fault:
     """Something is dead, stopped, hung or failing.
 

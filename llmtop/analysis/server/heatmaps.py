@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from llmtop.analysis.series.labels import labelled
 from llmtop.analysis.series.latency_counters import LatencyCounters
 from llmtop.analysis.series.readings import told_why_unseen
 from llmtop.analysis.views import HeatColumn, Heatmap
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Metric, Series, Trace, Unknown
 from llmtop.text import clean
 
@@ -34,7 +34,7 @@ _NO_SCHEDULER = Unknown("the scheduler has not been looked at yet", "wait for th
 _NO_CALLS = Unknown("system calls have not been timed yet", "wait for the first report of the probes")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _ProbeReports:
     """When the probes reported, and how long they had been attached by then."""
 

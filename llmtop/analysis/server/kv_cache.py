@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.series.lines import fitted
 from llmtop.analysis.series.readings import counter_increase, latest, mean, source, why_absent
 from llmtop.facts import ServerFact
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.units import number, percent, seen
 
@@ -31,7 +31,7 @@ _JUST_NOW_NS = 5 * NS_PER_S
 """A cache that was full longer ago may have emptied: its gauge says so."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KvRunway:
     """When the KV cache will be full if it goes on as it does.
 

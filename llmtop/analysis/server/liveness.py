@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from llmtop.analysis.server.absent import absent_faults
 from llmtop.analysis.server.endpoint import endpoint_faults
 from llmtop.analysis.server.processes import parts, process_faults, root_end
 from llmtop.analysis.server.progress import progress_faults
+from llmtop.frozen import frozen
 from llmtop.model import Finding, Severity
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Life(StrEnum):
     """No process of it has been looked at."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Liveness:
     """Whether a server lives.
 

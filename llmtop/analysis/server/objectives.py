@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.series.histograms import distribution
 from llmtop.analysis.series.readings import server_track
 from llmtop.analysis.series.readings import source as source_of
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackId, Unknown
 from llmtop.units import two_digits
 
@@ -32,7 +32,7 @@ FACT = "objective"
 """Those that were told are facts of a trace's origin: "objective.ttft.p99" in seconds; 0 is none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Objective:
     """What was promised: a share of all observations (`percent`) is no longer than `limit_s`."""
 
@@ -52,7 +52,7 @@ class Objective:
         return f"{self.latency} p{self.percent}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JudgedObjective:
     """An objective against what was seen.
 

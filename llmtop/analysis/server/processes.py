@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import ids
@@ -14,6 +13,7 @@ from llmtop.analysis.server.ending import KILLED_NS, OBEYED_NS, ended_by_server,
 from llmtop.analysis.server.fault import Fault, for_s
 from llmtop.analysis.threads.shares import API_ROLES
 from llmtop.facts import EndedFact, ProcessFact, SignalSender
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackKind, Unknown
 from llmtop.vocabulary import ProcessState
 
@@ -49,7 +49,7 @@ _RESUME = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServerPart:
     """A process that makes up the server, and lives."""
 

@@ -8,7 +8,6 @@ collective that touches neither memory nor tensor cores.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -20,6 +19,7 @@ from llmtop.analysis.server.fault import Fault, for_s
 from llmtop.analysis.server.processes import is_front, parts
 from llmtop.analysis.threads.shares import Shares, threads_view
 from llmtop.facts import ProcessFact, ThreadFact
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _PROGRESS: tuple[Metric, ...] = (
 """What grows when anything comes out of an engine."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _NoProgress:
     """What shows that nothing comes of it: a line of evidence, and what it is taken for."""
 

@@ -8,7 +8,6 @@ two of them only as bounds, because no histogram tells which request is in which
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from llmtop.analysis.series.histograms import Distribution, distribution
 from llmtop.analysis.series.readings import counter_increase, counter_rate, server_track, source, why_kind_missing
 from llmtop.analysis.server.kv_cache import KvRunway, kv_runway, kv_tokens_per_request
 from llmtop.analysis.server.objectives import WINDOW_NS, Objective, objectives
+from llmtop.frozen import frozen
 from llmtop.model import Trace, Track, TrackKind, Unknown
 from llmtop.units import count, percent, two_digits
 
@@ -31,7 +31,7 @@ _EXACT = 0.005
 """Bounds of a share that are closer are one number in whole per cent."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShareBounds:
     """Between what a share lies, 0 to 1."""
 
@@ -53,7 +53,7 @@ def _all_but_few(share: float) -> str:
     return f"{math.floor(share * 1000 + _ROUNDING) / 10:.1f} %" if 0.99 < share < 1 else percent(share * 100)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FirstToken:
     """The mean time to the first token, and what it is made of.
 
@@ -79,7 +79,7 @@ class FirstToken:
         return f"{total} = {' + '.join(parts)}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Goodput:
     """How much of what is served is in time.
 
@@ -111,7 +111,7 @@ class Goodput:
         return f"requests {self.requests.text}, tokens {self.tokens.text} in time ({each})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PreemptionCost:
     """What it costs to throw a running request out of the KV cache: its tokens are computed again.
 
@@ -143,7 +143,7 @@ class PreemptionCost:
         return f"{each}; {many}: {two_digits(self.tokens_per_s, 'tok/s')}{beside}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RequestsView:
     """What requests get from a server, each part or why it is not known."""
 

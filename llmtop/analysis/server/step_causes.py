@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import server_gpus, server_track
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S
 from llmtop.units import count, duration, percent
 from llmtop.vocabulary import RoundPart
@@ -87,7 +87,7 @@ _BY_WORK = frozenset({StepCause.PREFILL, StepCause.PREEMPTION, StepCause.MORE_WO
 _SCHEDULED = (RoundPart.QUEUE, RoundPart.LOCK, RoundPart.ASLEEP)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SlowStep:
     """A step that stands out.
 
@@ -113,7 +113,7 @@ class SlowStep:
         return self.blame[self.cause] / self.excess_ns
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepTail:
     """What the slowest steps take more than the median one, by cause: shares of it, the largest first."""
 

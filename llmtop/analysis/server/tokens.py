@@ -13,12 +13,12 @@ is instead, the best first:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop import vocabulary as v
 from llmtop.analysis.series.rates import increase
 from llmtop.analysis.series.readings import counter_increase, counter_rate, history, latest, mean, rate_history, source
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackId, Unknown
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _BY_STEPS = "estimate: a token per step and running request"
 Samples: TypeAlias = "tuple[tuple[int, float | None], ...]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TokenRate:
     """Tokens a second; `note` says how they are known where they are not counted as they come.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from llmtop.analysis.server.configuration import Setting, configuration
 from llmtop.analysis.server.liveness import Life, Liveness, liveness
 from llmtop.analysis.server.objectives import JudgedObjective, judged
 from llmtop.analysis.server.tokens import TokenRate, output_history, output_tokens, prompt_tokens
+from llmtop.frozen import frozen
 from llmtop.model import LIVE, NS_PER_S, Fact, Feature, Metric, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.units import count, quantity
 
@@ -48,7 +49,7 @@ Samples = tuple[tuple[int, float | None], ...]
 _VALUE = itemgetter(1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServerNumber:
     """One number of a server.
 
@@ -91,7 +92,7 @@ class ServerNumber:
         return tuple(map(_VALUE, self.history))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServerView:
     """What a server says of itself, by concept (`ServerView.stats`), over the windows of this module."""
 
@@ -188,7 +189,7 @@ def _with_gpu_memory(why: Unknown, trace: Trace) -> Unknown:
     return replace(why, reason=f"{why.reason}; it holds {quantity(total, 'bytes')} of GPU memory") if total else why
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _StatsBuilder:
     """Makes the stats of one server track."""
 

@@ -6,7 +6,6 @@ How a cell divides is measured; when within the cell is not known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop import ids
@@ -19,6 +18,7 @@ from llmtop.analysis.threads.probes import (
     sync_is_known,
     sync_watch,
 )
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Trace, TrackId, TrackKind
 from llmtop.vocabulary import ThreadCause
 
@@ -60,7 +60,7 @@ def cause_of(kind: str) -> str | None:
     return kind.removeprefix(_BLOCKED) if kind.startswith(_BLOCKED) else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThreadCells:
     """What one thread did in each cell of a grid; None where its clocks were not read.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import ids, whats
@@ -15,6 +14,7 @@ from llmtop.analysis.threads.probes import LEAST_OBSERVED
 from llmtop.analysis.threads.shares import WINDOW_NS, Shares, ThreadRow, causes_text, thread_label, threads_view
 from llmtop.analysis.threads.stall_times import RUN_QUEUE, timed_stacks
 from llmtop.facts import ThreadFact
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Fact, Metric, Trace, TrackId, TrackKind, Unknown
 from llmtop.units import number, percent, quantity
 
@@ -29,7 +29,7 @@ _NO_WAKES = Unknown("no probe saw who wakes it")
 _NO_CALLS = Unknown("no probe saw one in this window")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Detail:
     """A line: a text, or why there is none; `history` are its values over `HISTORY_NS`, up to `high`."""
 
@@ -39,7 +39,7 @@ class Detail:
     high: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThreadDetails:
     """What stands above, and the parts below it."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import counter_increase
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _NOT_RUN = Unknown("it has not run in the window")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProcessorEvents:
     """Of one thread over a window.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from llmtop.analysis.views import StackTree
+from llmtop.frozen import frozen
 from llmtop.model import TrackId, Unknown
 
 
@@ -19,7 +19,7 @@ class Order(Enum):
     INVERTED = "from the innermost function"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeContent:
     """What is to be in the tree.
 
@@ -35,7 +35,7 @@ class TreeContent:
     without: frozenset[TrackId] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FlameView:
     """What is drawn.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from llmtop.frozen import frozen
 from llmtop.model import Stack, Trace
 from llmtop.units import quantity
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FunctionShare:
     """A function over all stacks of one unit.
 
@@ -28,7 +28,7 @@ class FunctionShare:
     total_share: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Functions:
     """What stacks of one unit add up to; stacks of several units do not add up.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.grid import gauge_steps, grid_of, on_grid, usual_step_ns
 from llmtop.analysis.series.readings import gpu_tracks, source, why_absent, why_kind_missing
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackId, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _LEAST_CELLS = 2
 """Of fewer nothing is said."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IdleCells:
     """How idle one GPU was.
 

@@ -7,7 +7,6 @@ thread did in it: which microsecond of one met which of the other is not known, 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import ids
@@ -27,6 +26,7 @@ from llmtop.analysis.threads.cells import (
 )
 from llmtop.analysis.threads.gpu_idle import IdleCells, gpu_idle
 from llmtop.analysis.threads.shares import ThreadRow, engine_thread, gpu_thread, thread_label
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackId, Unknown
 from llmtop.vocabulary import ThreadCause
 
@@ -58,7 +58,7 @@ _MOST_IN_SENTENCE = 3
 """Causes that a sentence names."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IdleCause:
     """One cause of idle time.
 
@@ -89,7 +89,7 @@ class IdleCause:
         return self.cause == NO_REQUEST
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IdleCauses:
     """The idle time of one GPU, split up; the rows add up to `idle_s`.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import latest
 from llmtop.facts import NeighbourFact
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackKind, Unknown
 from llmtop.units import percent
 
@@ -33,7 +33,7 @@ _UNSEEN = 0.2
 """Share of the CPUs in use, from which what no process accounts for is worth a line."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Neighbour:
     """Processes of one name and one cgroup outside the server.
 

@@ -6,7 +6,7 @@ Counters of probes have a sample only where they moved, and count only while the
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from operator import lt
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,6 +16,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.series.grid import Grid, counter_steps, grid_of, on_grid, probe_steps
 from llmtop.analysis.series.labels import labelled
 from llmtop.analysis.series.rates import step_increase
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackId, TrackKind
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ _LAUNCH_CALLS = ("cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch", "cudaLau
 """What probes on launches are on; of calls within calls one is enough."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProbeSeries:
     """Which series of probes a trace has: found in one pass, because traces have thousands of series.
 
@@ -158,7 +159,7 @@ def exact_causes(trace: Trace, thread: TrackId, probes: ProbeSeries, window_ns: 
     return {cause: min(1.0, ns / observed) for cause, ns in grown.items() if ns > 0}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SlicedCauses:
     """What a thread slept in while the scheduler's probes were attached now and then.
 

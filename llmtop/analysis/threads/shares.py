@@ -25,6 +25,7 @@ from llmtop.analysis.threads.probes import (
     sliced_causes,
 )
 from llmtop.facts import ThreadFact
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.vocabulary import ThreadCause
 
@@ -54,7 +55,7 @@ API_ROLES = ("apiserver", "http_server", "tokenizer", "frontend", "router", "pro
 and tokenizer workers too."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shares:
     """Shares of the window, 0 to 1; on_cpu + run_queue + the values of `blocked` make 1.
 
@@ -110,7 +111,7 @@ class Shares:
         return max(0.0, self.on_cpu - max(self.polling or 0.0, self.spinning_in_sync))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThreadRow:
     """A thread over the window. `state` is what it was doing when it was last looked at."""
 
@@ -127,7 +128,7 @@ class ThreadRow:
         return ids.thread(self.pid, self.tid)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RoleTotal:
     """Threads of one role: `cores` is CPU seconds per second, `waiting` run-queue seconds per second.
 
@@ -141,7 +142,7 @@ class RoleTotal:
     rss: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThreadsView:
     """All threads, the most interesting first.
 

@@ -15,6 +15,7 @@ from llmtop import ids
 from llmtop.analysis.threads.python_frames import is_python
 from llmtop.analysis.threads.shares import API_ROLES, ENGINE_ROLES, HELD_UP, WINDOW_NS, Shares, threads_view
 from llmtop.facts import ThreadFact
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Stack, Trace, TrackId, Unknown
 from llmtop.vocabulary import ON_CPU, STACKS_WINDOW_NS, PythonState, ThreadCause
 
@@ -135,7 +136,7 @@ def _weighing(stack: Stack, ns: float) -> Stack:
 # -- who works and who sleeps by design --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Activity:
     """What a thread did with its time: the share on a CPU or ready for one, how long that was, and all of it."""
 

@@ -21,6 +21,7 @@ from llmtop.analysis.threads.python_frames import (
 from llmtop.analysis.threads.stall_times import AWAKE, RUN_QUEUE, leading_thread, timed_stacks
 from llmtop.analysis.views import NodeKind, StackNode, StackTree
 from llmtop.facts import ProcessFact
+from llmtop.frozen import frozen
 from llmtop.model import Trace, TrackId, TrackKind, Unknown
 from llmtop.vocabulary import ON_CPU
 
@@ -59,7 +60,7 @@ _STATE_KINDS = {ON_CPU: NodeKind.RUNNING, RUN_QUEUE: NodeKind.QUEUED}
 _NONE = Unknown("no stacks have been taken yet", "wait for the first report of the probes")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StallTree(StackTree):
     """Stacks of a trace, merged.
 
@@ -142,7 +143,7 @@ def _merged(source: _StackSource, wanted: TreeContent) -> StallTree:
     return StallTree(root, unit, None, python_share=joined.share, looks=joined.looks, folded=folded)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Common:
     """What all frames of a tree know.
 

@@ -19,6 +19,7 @@ from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import told_why_unseen
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Cell, Column
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackId, Unknown
 from llmtop.remedies import PROGRAM
 from llmtop.units import bounds
@@ -33,7 +34,7 @@ _SHED = Unknown("not timed in this window: the probes would cost too much", "it 
 _NONE = Unknown("system calls have not been read yet", "wait for the first report of the probes")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Category:
     """A kind of system call.
 
@@ -110,7 +111,7 @@ def category_of(name: str) -> Category:
     return next((category for pattern, category in _PATTERNS if pattern.match(name)), OTHER)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Syscall:
     """One system call over the window, all processes of the server together. Times in ns.
 
@@ -131,7 +132,7 @@ class Syscall:
         return category_of(self.name)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SyscallsView:
     """All system calls seen in the window, the longest in total first.
 

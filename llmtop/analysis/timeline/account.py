@@ -8,7 +8,6 @@ GPU's own affair.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from llmtop import whats
@@ -33,6 +32,7 @@ from llmtop.analysis.timeline.sums import (
 )
 from llmtop.analysis.timeline.work import GpuWork, busy_over_time, work_by_gpu
 from llmtop.columns import is_long
+from llmtop.frozen import frozen
 from llmtop.model import Missing, Trace, TrackId, Unknown
 
 STEPS = 60
@@ -43,7 +43,7 @@ BEFORE, AFTER = "before its first work", "after its last work"
 _BEFORE: Label = (Cause.NO_WORK, BEFORE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IdlePart:
     """Idle time of one GPU that has one cause.
 
@@ -70,7 +70,7 @@ class IdlePart:
     ranges: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuAccount:
     """The time of one GPU, in ns: `busy_ns` and its parts together are all of the capture.
 
@@ -114,7 +114,7 @@ class GpuAccount:
         return self.last_ns - self.first_ns - self.busy_ns - self.short_ns
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IdleAccount:
     """All GPUs, and why parts of their idle time could not be told."""
 

@@ -11,6 +11,7 @@ import numpy as np
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.analysis.timeline.host import DRAINING, LAUNCH_GAP_NS, HostThread, Label, Layer
 from llmtop.analysis.timeline.sums import INSIDE, LATENCY, LOST, QUEUED, START_NS, TURNAROUND, Flags, IdleSums
+from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,7 +56,7 @@ def add_gaps(sums: IdleSums, work: GpuWork, host: Host, graphs: Mapping[int, int
     return left
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Gaps:
     """Gaps in columns.
 
@@ -178,7 +179,7 @@ def _expanded(first: Column, counts: Column) -> tuple[Column, Column]:
     return of, np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts) + first[of]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Pieces:
     """Pieces of gaps in columns: labels by number, from when to when, of which gap."""
 

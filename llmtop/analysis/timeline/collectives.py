@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.timeline.claims import OpenRanges
 from llmtop.columns import rows_by_key
+from llmtop.frozen import frozen
 from llmtop.model import API_CALLS, SpanKind
 from llmtop.units import binary_bytes, si
 
@@ -56,7 +56,7 @@ _SIZE, _COMMUNICATOR, _RANKS = "Message size [bytes]", "NCCL communicator ID", "
 _ASKED_BY = (SpanKind.OPERATOR, SpanKind.NVTX)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Collective:
     """One operation, as it was asked for.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from llmtop.columns import differences, in_order, is_long, is_rising, picked, reaches, shifted, steps_above, sums_before
+from llmtop.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cover:
     """Stretches that neither overlap nor touch, in order; `before` is the length of all before each, and of all."""
 

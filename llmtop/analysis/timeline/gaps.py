@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.timeline.account import gap_pieces, graph_works, host_of
 from llmtop.analysis.timeline.causes import TITLES, Cause
 from llmtop.analysis.timeline.work import work_by_gpu
+from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
     from llmtop.analysis.timeline.work import GpuWork
     from llmtop.model import Trace, TrackId
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gap:
     """A time in which a GPU had nothing to do.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.timeline.account import idle_pieces
 from llmtop.analysis.timeline.cover import Cover
 from llmtop.analysis.timeline.ranges import asking_threads
+from llmtop.frozen import frozen
 from llmtop.model import SpanKind
 from llmtop.text import range_name
 from llmtop.units import count, duration, percent
@@ -25,7 +25,7 @@ _ALL = 0.8
 _KINDS = (SpanKind.NVTX, SpanKind.OPERATOR)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IdleHolder:
     """Ranges of one name on threads that launch, in ns; those within each other count once.
 

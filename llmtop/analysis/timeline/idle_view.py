@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.timeline.account import GpuAccount, IdlePart, idle_account
 from llmtop.analysis.timeline.capture import why_no_work
 from llmtop.analysis.timeline.causes import TITLES, Cause
 from llmtop.analysis.timeline.work import gpu_title
+from llmtop.frozen import frozen
 from llmtop.model import Missing, Unknown
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _TOLD = 3
 BLOCKS, ASCII_LEVELS = " ▁▂▃▄▅▆▇█", " _.:-=+*#"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IdleRow:
     """Idle time under one cause and name.
 
@@ -48,7 +48,7 @@ class IdleRow:
     ranges: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IdleOfGpu:
     """One GPU, or all together: `busy_ns` and the rows' `ns` add up to `capture_ns`.
 
@@ -67,7 +67,7 @@ class IdleOfGpu:
     busy_over_time: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IdleView:
     """The account of a timeline.
 

@@ -10,7 +10,6 @@ import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -23,6 +22,7 @@ from llmtop.columns import (
     picked,
     reaches,
 )
+from llmtop.frozen import frozen
 
 _BLOCK = 64
 """Values that stand for one on the next level of `Maxima`: so many are compared as fast as a few."""
@@ -77,7 +77,7 @@ class Maxima:
         return value, level, start + values.index(value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Run:
     """Columns [first, stop) of a line that show one span.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from llmtop.analysis.timeline.cover import Cover
 from llmtop.analysis.timeline.steps import find_steps
 from llmtop.analysis.timeline.work import work_by_gpu
 from llmtop.columns import alike, differences, limited, picked, rows_by_key, spread
+from llmtop.frozen import frozen
 from llmtop.model import GPU_WORK, NS_PER_S, SpanKind, Unknown
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Listed(StrEnum):
     ALLOCATION = "allocation"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Statistics:
     """Of all numbers with one name, in ns or bytes; `deviation` is that of a sample, None of a single one."""
 
@@ -48,7 +49,7 @@ class Statistics:
         return cls(len(values), total, total / len(values), middle, min(values), max(values), deviation)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListedRow:
     """All calls, copies or allocations of one name.
 
@@ -134,7 +135,7 @@ def _allocates(name: str) -> bool:
     return any(part in name for part in _ALLOCATING)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Alike:
     """Spans of one name, in columns: start, end, track, join."""
 
@@ -295,7 +296,7 @@ def _idle_in(group: _Alike, idle: Cover | Unknown) -> int | Unknown:
     return idle if isinstance(idle, Unknown) else Cover.of(group.starts, group.ends).overlap(idle)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Calls:
     """The calls that can have asked for copies: their join keys, ends, and whether they are asynchronous by name."""
 

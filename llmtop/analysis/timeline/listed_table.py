@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from llmtop.analysis.tables import RowTable, numbered
 from llmtop.analysis.timeline.listed import SMALL, Listed, ListedRow, Statistics
 from llmtop.analysis.views import Cell, Column
+from llmtop.frozen import frozen
 from llmtop.model import SpanKind, Unknown
 from llmtop.units import binary_bytes, count, duration, percent, si
 
@@ -33,7 +33,7 @@ def _is_known(cell: Cell) -> bool:
     return cell is not None and not isinstance(cell, Unknown)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _ListedColumn:
     """A column with how its cells are made of a row."""
 

@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, islice, pairwise
 from statistics import median
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.timeline.steps import find_steps
 from llmtop.columns import places_of
+from llmtop.frozen import frozen
 from llmtop.model import (
     FROM_BEFORE,
     GIVING_BACK_LOST,
@@ -51,7 +52,7 @@ _NO_EVENTS = Unknown(
 _NO_ADDRESSES = Unknown("the events have no addresses: who held what is not known", "profile with a newer PyTorch")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryOwner:
     """All memory that one range or operator got, or that was there before.
 
@@ -71,7 +72,7 @@ class MemoryOwner:
     kept_count: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Growth:
     """Memory that is more after each step than after the one before.
 
@@ -88,7 +89,7 @@ class Growth:
     owners: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryPool:
     """One kind of memory on one device, of one process where that is told.
 
@@ -152,7 +153,7 @@ def memory_pools(trace: Trace) -> tuple[MemoryPool, ...] | Unknown:
     return tuple(sorted(pools, key=lambda pool: -pool.peak)) or _NO_EVENTS
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Holding:
     """An allocation; `is_before` and `is_kept` where an end of it is not in the capture."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import ids
@@ -11,6 +10,7 @@ from llmtop.analysis.tables import RowTable, numbered
 from llmtop.analysis.timeline.memory import BEFORE, NOT_TOLD, MemoryOwner, MemoryPool, together
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import Cell, Column
+from llmtop.frozen import frozen
 from llmtop.model import TrackKind, Unknown
 from llmtop.text import listed
 from llmtop.units import binary_bytes, count, duration, percent
@@ -40,7 +40,7 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryRow:
     """What one owner of a pool held; `owner` None of all together."""
 

@@ -12,7 +12,6 @@ from array import array
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, chain, compress, count
 from operator import and_, xor
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 from llmtop import ids
 from llmtop.analysis.timeline.claims import Claim, Claims
 from llmtop.columns import differences, first_rows, in_order, reaches, rows_by_key
+from llmtop.frozen import frozen
 from llmtop.model import API_CALLS, GPU_WORK, SpanKind
 from llmtop.text import range_name
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 """Kinds of spans that ask for GPU work."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Demand:
     """What some threads asked their GPUs for, in columns by when they did.
 
@@ -69,7 +69,7 @@ class Demand:
         return self.gpu_ns[last] - self.gpu_ns[first], self.calls[last] - self.calls[first]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimeWindow:
     """A stretch of time that belongs to a range or a step.
 
@@ -310,7 +310,7 @@ def demands(trace: Trace) -> Demands:
     return Demands(trace)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Range:
     """A range as its thread marked it."""
 

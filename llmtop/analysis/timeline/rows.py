@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from llmtop import ids
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.columns import alike, first_rows, picked
+from llmtop.frozen import frozen
 from llmtop.model import API_CALLS, GPU_WORK, SpanKind, TrackKind
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def in_usual_order(kinds: Iterable[str]) -> list[str]:
     return sorted(kinds, key=lambda kind: (places.get(kind_of(kind), len(places)), kind))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimelineRow:
     """One row, and those that stand below it where it is open.
 

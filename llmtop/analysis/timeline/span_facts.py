@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import ids
@@ -11,6 +10,7 @@ from llmtop.analysis.timeline.collectives import collectives, speed_text
 from llmtop.analysis.timeline.rows import ALL_API_CALLS, kind_title
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.columns import is_long, places_of
+from llmtop.frozen import frozen
 from llmtop.model import GPU_WORK, SpanKind, TrackKind
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ Dims = tuple[int, int, int]
 _ON_GPUS = frozenset({TrackKind.STREAM, TrackKind.GPU_PROCESS, TrackKind.GPU_INSTANCE})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpanFacts:
     """One span, in full. Times are ns on the capture's clock.
 
@@ -188,7 +188,7 @@ def _open_at(spans: SpanTable, track: int, t_ns: int) -> list[int]:
 # -- between two moments ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Between:
     """What happened from one moment to another.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from llmtop.analysis.timeline.collectives import Collective, collectives, speed_text
 from llmtop.analysis.timeline.listed import Statistics
 from llmtop.analysis.timeline.ranges import Demands, demands
 from llmtop.analysis.views import Cell
+from llmtop.frozen import frozen
 from llmtop.model import API_CALLS, GPU_WORK, NS_PER_S, SpanKind, SpanTable, Trace, Value
 from llmtop.text import range_name
 
@@ -44,7 +45,7 @@ _LISTED_VALUES = 3
 """Values of one key that are listed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpanRow:
     """All spans of one kind and name.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.timeline.rows import kind_title
 from llmtop.analysis.timeline.span_rows import recorded_text
 from llmtop.analysis.views import Cell, Column
+from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpansOfLine:
     """Rows of a line by their number there; an implementation of `views.TableView`."""
 

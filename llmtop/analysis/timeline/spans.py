@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +13,7 @@ from llmtop.analysis.timeline.gaps import Gaps
 from llmtop.analysis.timeline.levels import SampleLine, SpanLine
 from llmtop.analysis.timeline.rows import TimelineRow, in_usual_order, rows_by_track, timeline_rows
 from llmtop.columns import in_order, is_long, picked, shifted
+from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -26,7 +26,7 @@ _ROW: Final = (1 << _SHIFT) - 1
 _EMPTY: Final = SpanLine(array("q"), array("q"), array("q"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimelinePlace:
     """A line on the screen.
 

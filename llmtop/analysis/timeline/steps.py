@@ -10,7 +10,6 @@ from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain, pairwise
@@ -29,6 +28,7 @@ from llmtop.analysis.timeline.ranges import (
     windows,
 )
 from llmtop.analysis.timeline.work import work_by_gpu
+from llmtop.frozen import frozen
 from llmtop.model import SpanKind, Unknown
 from llmtop.text import is_operator, range_name
 from llmtop.units import percent
@@ -73,7 +73,7 @@ class StepPhase(StrEnum):
     MIXED = "prefill and decode"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Steps:
     """The steps of a trace, by when they begin.
 
@@ -148,7 +148,7 @@ def _steps(trace: Trace, ranges: Sequence[Range], found: str) -> Steps:
     return Steps(tuple(sorted(made, key=lambda one: (one.start_ns, one.end_ns))), found)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _StepCandidate:
     """Ranges that may be the steps of one thread.
 
@@ -242,7 +242,7 @@ def _regularity(starts: Sequence[int]) -> float:
 # -- repetition -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Period:
     """What begins each repetition.
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.analysis.timeline.host import LAUNCH_GAP_NS, Label
 from llmtop.columns import in_order, is_rising, narrow
+from llmtop.frozen import frozen
 
 _FEW = 64
 """Pieces that are put in their places one by one."""
@@ -61,7 +62,7 @@ Flags: TypeAlias = tuple[Cause | None, bool, bool]
 """What all parts of a gap share: `drained_by`, `is_short` and `before_graph` of `IdlePart`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IdlePieces:
     """All idle time of one GPU in columns by start: pieces that do not overlap, each with one label by its number."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llmtop import ids
+from llmtop.frozen import frozen
 from llmtop.model import NOTED_ADDRESS, NOTED_FAULTS, NOTED_INSTRUCTION, SpanKind, TrackKind
 from llmtop.units import binary_bytes, count, si
 
@@ -19,7 +19,7 @@ _TOLD = 5
 _TO_GPU, _TO_CPU = "migration HtoD", "migration DtoH"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnifiedPage:
     """What happened to one base address, or to all of them.
 
@@ -42,7 +42,7 @@ class UnifiedPage:
         return self.to_gpu + self.to_cpu
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnifiedMemory:
     """All of it.
 

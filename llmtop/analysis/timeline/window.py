@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from llmtop.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShownTime:
     """From `start_ns` to before `end_ns`, within [first_ns, last_ns]."""
 

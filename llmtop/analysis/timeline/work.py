@@ -6,7 +6,6 @@ from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, chain, compress, count, islice
 from operator import gt, sub
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop.columns import in_order, reaches
+from llmtop.frozen import frozen
 from llmtop.model import GPU_WORK, TrackId, TrackKind
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 """Kinds of spans that keep a GPU busy. A graph traced as a whole is one of them: its inside is not idle."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuWork:
     """The work of one GPU in columns, sorted by start, in ns; `joins` ties each to the call that launched it.
 

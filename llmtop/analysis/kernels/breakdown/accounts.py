@@ -5,13 +5,13 @@ from __future__ import annotations
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop import ids
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.analysis.timeline.cover import Cover
+from llmtop.frozen import frozen
 from llmtop.model import GPU_WORK, SpanKind, TrackId
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from llmtop.model import SpanTable, Trace
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimeAccount:
     """Where time of one or more GPUs went, in ns: `busy_ns` and `idle` together are `gpu_ns`.
 
@@ -55,7 +55,7 @@ class TimeAccount:
         return self.gpu_ns - self.busy_ns
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorkTime:
     """What covers the time of one GPU, or of one stream.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 from statistics import median
@@ -24,6 +24,7 @@ from llmtop.analysis.timeline.cover import Cover
 from llmtop.analysis.timeline.ranges import TimeWindow, begun_on, demands, windows_by_name
 from llmtop.analysis.timeline.steps import StepPhase, find_steps
 from llmtop.analysis.timeline.work import gpu_title
+from llmtop.frozen import frozen
 from llmtop.model import GPU_WORK, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ Share: TypeAlias = 'tuple[Literal["kernels"], KernelFamily] | tuple[Literal["idl
 """A part of a step's time: kernels of one family, or idle time of one cause. "copy" is the name of one of either."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Difference:
     """By how much a step has more of something than the median step, in ns.
 
@@ -64,7 +65,7 @@ class Difference:
         return f"idle: {TITLES[self.part[1]]}{f' ({self.name})' if self.name else ''}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimePart:
     """One row.
 
@@ -100,7 +101,7 @@ class TimePart:
     more: tuple[Difference, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spread:
     """How long steps of one group last, in ns.
 
@@ -127,7 +128,7 @@ class Spread:
     more: tuple[Difference, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Breakdown:
     """All rows: steps by when they begin, else those with the most time first.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, Difference, Spread, TimePart, shares_of
@@ -11,6 +11,7 @@ from llmtop.analysis.kernels.breakdown.step_groups import how_they_come
 from llmtop.analysis.tables import RowTable, numbered
 from llmtop.analysis.timeline.causes import TITLES
 from llmtop.analysis.views import Cell, Column
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.units import binary_bytes, count, duration, percent
 
@@ -25,7 +26,7 @@ _EXPOSED_MORE = 1.2
 """Times what the median step has, from which on copied bytes, and exposed communication, are worth a word."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _PartColumn:
     """A column with how its cells are made of a row, its number from 1 on, and the steps of its group."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.communication import communication
 from llmtop.analysis.timeline.clock_words import clock_text, clocks_text
+from llmtop.frozen import frozen
 from llmtop.model import TrackId
 from llmtop.units import count, duration, percent
 
@@ -20,7 +20,7 @@ _LISTED = 8
 """Ranks whose clocks are told one by one; of more, how far these are apart."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankMeeting:
     """How a GPU comes to operations in which several meet.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from llmtop.frozen import frozen
 from llmtop.text import listed, range_name
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _ABOUT = 0.2
 """Of the steps between two of them, the share by which that may change where they come "about every 10th"."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepGroup:
     """What steps of one kind have in common, and what they are called after: "decode", "backward", "long decode".
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,6 +15,7 @@ from llmtop.analysis.timeline.causes import TITLES
 from llmtop.analysis.timeline.listed import Listed, listed
 from llmtop.analysis.timeline.memory import has_memory, memory_pools
 from llmtop.analysis.timeline.work import gpu_title
+from llmtop.frozen import frozen
 from llmtop.model import TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _STACK_POINTS = 0.5
 # -- findings ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnjudgedFinding:
     """A finding of one report of which the other one, `report` (A or B), did not collect enough to make it, and why."""
 
@@ -43,7 +43,7 @@ class UnjudgedFinding:
     finding: Finding
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResizedFinding:
     """A rule that speaks of kernels in both reports, and of how many: some are the same."""
 
@@ -57,7 +57,7 @@ class ResizedFinding:
         return "moved" if self.before == self.after else "grew" if self.before < self.after else "shrank"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FindingsChange:
     """What rules say of one report and not of the other, by rule and subject; `kept` is how many say the same.
 
@@ -136,7 +136,7 @@ def _by_subject(trace: Trace) -> Mapping[FindingKey, Finding]:
 # -- calls ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ApiChange:
     """A CUDA call: how often it is made in either, of a step where steps are compared, and its time in ns."""
 
@@ -182,7 +182,7 @@ def _steps(side: Side) -> int:
 # -- timeline ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IdleChange:
     """Idle time of one cause as a share of all GPUs' time in the capture, 0 to 1."""
 
@@ -235,7 +235,7 @@ def _peaks(trace: Trace) -> Mapping[str, float]:
 # -- stacks -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FunctionChange:
     """A function's own share of all stacks of a unit, 0 to 1."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from llmtop.analysis.pages.damage import lost_parts
 from llmtop.analysis.pages.diff.kernels import KernelChange, kernel_changes
 from llmtop.analysis.pages.diff.match import Likeness
 from llmtop.analysis.timeline.work import gpus_at_work
+from llmtop.frozen import frozen
 from llmtop.model import TrackKind, Unknown
 from llmtop.text import listed
 from llmtop.units import percent, quantity
@@ -54,7 +54,7 @@ _OTHER_WORK = math.log(4.0)
 """So far apart not even fusing them explains it: steps that are called otherwise too are other work."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Caveat:
     """Something that the two reports do not have in common.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.kernels.breakdown.breakdown import Difference, shares_of
 from llmtop.analysis.pages.diff.kernels import KernelChange, kernel_changes, noise_of_calls
 from llmtop.analysis.pages.diff.noise import Noise, TimeSample, noise_of
+from llmtop.frozen import frozen
 from llmtop.text import listed
 from llmtop.units import percent
 
@@ -39,7 +39,7 @@ class Unit(StrEnum):
     """Kernels that both have, each as often as in the mean of both: how long captures are says nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChangePart:
     """A part of what changed; `is_idle` of the time in which a GPU had nothing to do."""
 
@@ -48,7 +48,7 @@ class ChangePart:
     is_idle: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Headline:
     """How much time both take for the same.
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.pages.diff.kernels import kernel_changes
+from llmtop.frozen import frozen
 from llmtop.model import GPU_WORK, SpanKind, Unknown
 from llmtop.text import listed
 
@@ -25,7 +26,7 @@ _TITLES: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Reduced:
     """Details of one report without what another one does not have of the same kernels.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from llmtop.analysis.pages.diff.match import KernelPair, Likeness, pairs_of
 from llmtop.analysis.pages.diff.noise import Noise, TimeSample, noise_of, noise_of_sum
 from llmtop.analysis.pages.diff.side import Side
 from llmtop.columns import chosen
+from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
     from llmtop.analysis.kernels.family import KernelFamily
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ABSENT = Noise(0.0, 0.0, is_known=True)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallTimes:
     """The calls of a kernel in one report.
 
@@ -51,7 +51,7 @@ class CallTimes:
         return math.nan if self.times is None else self.times.mean
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelChange:
     """A kernel of one report or of both. What changed is in ns, of a step or of the report.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.table import kernels_of
@@ -12,6 +12,7 @@ from llmtop.analysis.pages.diff.comparable import caveats
 from llmtop.analysis.pages.diff.headline import headline
 from llmtop.analysis.pages.diff.noise import Noise, TimeSample, noise_of
 from llmtop.columns import chosen
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _NO_WORK = Unknown("no floating-point operations were counted")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rung:
     """One of several.
 

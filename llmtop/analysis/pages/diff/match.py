@@ -5,13 +5,13 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.table import row_of
+from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
     from llmtop.analysis.kernels.table import Kernels, Row
@@ -28,7 +28,7 @@ class Likeness(StrEnum):
     ALONE = "the only kernel of each"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelPair:
     """A kernel of two reports; one side is None where it is new or gone, and there is no likeness then."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from llmtop.frozen import frozen
 
 FEWEST = 3
 """Values from which on their spread is worth something."""
@@ -20,7 +21,7 @@ ONE_CALL = 0.05
 ONE_CALL_NS = 1_000.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Noise:
     """What a difference may be without meaning anything, in ns.
 
@@ -48,7 +49,7 @@ class Noise:
         return Noise(self.common_ns * count, self.random_ns * count, self.is_known)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimeSample:
     """How several times (in ns) or values of a counter spread; `variance` is that of a sample, 0 of a single one."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, Spread, breakdown
@@ -26,6 +25,7 @@ from llmtop.analysis.pages.diff.verdict import DiffVerdict, diff_verdict, noise_
 from llmtop.analysis.pages.diff.why import COUNT, FactChange, why
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Cell, Column
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.units import quantity, si
 
@@ -56,7 +56,7 @@ _FEWEST_ROWS = 5
 """Rows of kernels that are there however little they changed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DiffSection:
     """A part of the page; what it has nothing of is left out."""
 
@@ -68,7 +68,7 @@ class DiffSection:
 SectionMaker: TypeAlias = "Callable[[Side, Side], DiffSection | None]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DiffView:
     """A report beside its baseline, as a screen shows it.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from llmtop.analysis.pages.diff.comparable import Caveat, caveats
 from llmtop.analysis.pages.diff.headline import ChangePart, Headline, Unit, headline
 from llmtop.analysis.pages.diff.kernels import kernel_changes, noise_of_calls
 from llmtop.analysis.pages.diff.noise import ERRORS, FEWEST, ONE_CALL, ONE_CALL_NS, RUNS
+from llmtop.frozen import frozen
 from llmtop.units import duration, percent
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DiffVerdict:
     """What stands above all else.
 

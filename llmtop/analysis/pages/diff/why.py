@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels import counters as c
@@ -13,6 +13,7 @@ from llmtop.analysis.kernels.counters import first, number, total
 from llmtop.analysis.kernels.table import dimensions
 from llmtop.analysis.pages.diff.comparable import SM_CLOCK
 from llmtop.analysis.pages.diff.noise import FEWEST, TimeSample, noise_of
+from llmtop.frozen import frozen
 from llmtop.model import Unknown, Value
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _STALLED = 0.05
 """Of the waiting: the share by which a reason has to move."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FactChange:
     """Something of a kernel, or of a report, that both tell and that differs.
 
