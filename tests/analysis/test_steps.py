@@ -604,6 +604,17 @@ def test_a_table_leaves_out_what_no_row_has(tmp_path: Path) -> None:
     assert row["over"] == pytest.approx(5 * MS, rel=0.01)
 
 
+@pytest.mark.parametrize(("prefills", "over"), [(2, -10 * US), (3, -20 * US)])
+def test_a_step_is_held_against_the_median_of_its_group(prefills: int, over: int, tmp_path: Path) -> None:
+    def longer(made: Capture, step: int, at: int) -> int:
+        return at + step * 20 * US
+
+    found = server(longer, name=lambda step: "prefill" if step < prefills else "decode").trace(tmp_path)
+    table = breakdown_table(steps_of(found))
+    at = [column.key for column in table.columns].index("over")
+    assert table.cells(0)[at] == over
+
+
 def test_kernels_that_copy_are_not_taken_for_calls_that_do(tmp_path: Path) -> None:
     """A family and a cause are both called "copy"."""
 

@@ -186,13 +186,14 @@ def _sections(before: Side, after: Side) -> Iterator[Caveat]:
 
 def _sizes(before: Side, after: Side) -> Iterator[Caveat]:
     """Kernels that ran with other grids or blocks: another size of the problem, or another tiling."""
-    both = [one for one in kernel_changes(before, after) if one.is_in_both]
+    changes = kernel_changes(before, after)
+    both = [one for one in changes if one.is_in_both]
     other = [one for one in both if one.likeness is Likeness.NAME]
     share = _time(other) / (_time(both) or 1.0)
     if other and share >= _NOTABLE:
         number = f"{len(other)} kernels" if len(other) > 1 else other[0].name
         yield Caveat(f"{number} ran with another grid or block, {percent(100 * share)} of the time: the same work?")
-    if not both and kernel_changes(before, after):
+    if not both and changes:
         yield Caveat("no kernel is in both", is_grave=True, leaves_nothing=True)
 
 
