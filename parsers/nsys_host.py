@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
 from llmtop import whats
 from llmtop.columns import first_rows, in_order
+from llmtop.lazy import LazyDictionary
 from llmtop.model import API_CALLS, Missing, SpanKind, SpanTable, Unknown
 from llmtop.parsers.nsys_export import (
     Capture,
@@ -30,9 +32,9 @@ from llmtop.parsers.nsys_export import (
     span_table,
     unless_of_tracing,
 )
+from llmtop.parsers.nsys_results import CALLS, results
 from llmtop.vocabulary import OffCpu
 
-_RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 SAMPLES = ("COMPOSITE_EVENTS", "SAMPLING_CALLCHAINS")
 """When threads were sampled, and their stacks."""
 _OS_CALLS = "OSRT_API"
@@ -54,7 +56,8 @@ def api_calls(capture: Capture) -> Iterator[tuple[str, SpanTable]]:
     """Calls of CUDA that launch, and others that may matter: launch, call."""
     parts = _calls(capture, _is_launch, _is_call)
     for kind, rows in zip(API_CALLS, parts, strict=True):
-        yield kind, _named_spans(capture, kind, rows)
+        calls = _named_spans(capture, kind, rows)
+        yield kind, replace(calls, notes=LazyDictionary(partial(results, capture, calls)))
 
 
 def late_kinds(export: Export) -> Mapping[str, LateReader]:
@@ -71,8 +74,8 @@ def late_kinds(export: Export) -> Mapping[str, LateReader]:
 
 def more_kinds(export: Export) -> Mapping[str, LateReader]:
     """What an export has of calls that tell nothing, and of threads that never call CUDA, and how it is read."""
-    has_calls = export.has(_RUNTIME, "start", "end", "nameId")
-    others = export.has(_RUNTIME, "globalTid")
+    has_calls = export.has(CALLS, "start", "end", "nameId")
+    others = export.has(CALLS, "globalTid")
     there: dict[str, tuple[bool, LateReader]] = {
         SpanKind.BRIEF_CALL: (has_calls, _brief_calls),
         SpanKind.OTHER_OS: (
@@ -93,7 +96,7 @@ def more_kinds(export: Export) -> Mapping[str, LateReader]:
 
 def missing_of_host(export: Export) -> Iterator[Missing]:
     """What was not collected, by the kind of span. A table is there only where something was recorded."""
-    if not export.has(_RUNTIME):
+    if not export.has(CALLS):
         yield Missing(whats.CUDA_CALLS, Unknown("the capture has no CUDA calls", "add --trace=cuda"))
     if not export.has(_OS_CALLS):
         yield Missing(whats.OS_CALLS, Unknown("the capture has no OS calls", "add --trace=osrt"))
@@ -121,10 +124,10 @@ def _is_brief(texts: Mapping[int, str], of: Columns) -> Any:
 def _calls(capture: Capture, *parts: Callable[[Mapping[int, str], Columns], Any]) -> Sequence[Rows]:
     """The calls of CUDA for which each condition holds."""
     export = capture.export
-    if not export.has(_RUNTIME, "start", "end", "nameId"):
+    if not export.has(CALLS, "start", "end", "nameId"):
         return [Rows([array("q") for _ in range(5)])] * len(parts)
-    texts = export.strings(export.distinct(_RUNTIME, "nameId"))
-    return read_parts(export, _RUNTIME, _call, [partial(part, texts) for part in parts])
+    texts = export.strings(export.distinct(CALLS, "nameId"))
+    return read_parts(export, CALLS, _call, [partial(part, texts) for part in parts])
 
 
 def _brief_calls(capture: Capture) -> SpanTable:
@@ -156,9 +159,9 @@ def _call(of: Columns) -> Sequence[Any]:
 
 def _of_callers(export: Export) -> Condition:
     """The condition that a row is of a thread that calls CUDA; where nothing tells which do, of any."""
-    if not export.has(_RUNTIME, "globalTid"):
+    if not export.has(CALLS, "globalTid"):
         return lambda _: 1
-    callers = export.distinct(_RUNTIME, "globalTid")
+    callers = export.distinct(CALLS, "globalTid")
     return lambda of: of.among(of.integer("globalTid"), callers)
 
 
