@@ -57,9 +57,12 @@ def supported() -> str:
 _STREAM = b"NVIDIA Nsight Systems Stream"
 _STREAM_WITHIN = 64
 _UNFINISHED = "an unfinished Nsight Systems capture: let nsys finish it, or convert it with its QdstrmImporter"
+_TABLE = "{}: of Nsight Systems it is a part; open the folder with all tables (nsys export --type {})"
 _HINTS = (
     (b"QDSTRM", _UNFINISHED),
     (b"\x7fELF", "a program or a process's core dump, not a report"),
+    (b"PAR1", _TABLE.format("a Parquet file", "parquetdir")),
+    (b"\xff\xff\xff\xff", _TABLE.format("an Arrow stream", "arrowdir")),
 )
 _KINDS = (
     (stat.S_ISDIR, "a directory"),

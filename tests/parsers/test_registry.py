@@ -123,6 +123,8 @@ def test_path_that_cannot_be(tmp_path: Path) -> None:
         ("r", bytes(5000), "all zeros"),
         ("r.qdstrm", b"QDSTRM\0\0", "an unfinished Nsight Systems capture"),
         ("core", b"\x7fELF\x02", "a program or a process's core dump"),
+        ("StringIds.parquet", b"PAR1\x15\4", "open the folder with all tables (nsys export --type parquetdir)"),
+        ("out.arrow", b"\xff\xff\xff\xff\xc0\1", "open the folder with all tables (nsys export --type arrowdir)"),
     ],
 )
 def test_unknown_files_are_told_apart(tmp_path: Path, name: str, content: bytes, said: str) -> None:
