@@ -42,8 +42,8 @@ TESTS = (
     *(f"tests/test_{what}.py" for what in ("columns", "commands", "ids", "lines", "model", "remedies")),
     "tests/test_verdicts_by_engine.py",
 )
-READS_ALL = "tests/cli/test_stated_numbers.py"
-"""Tests that read the numbers of every file, whichever their functions are."""
+READERS = "tests/cli/test_stated_numbers.py"
+"""Tests of which each reads the numbers of the file that it is named after, whichever functions that has."""
 PYTEST = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--hypothesis-seed=0"]
 MOST_S = 60.0
 """Of tests that a mutant is tried on, the quickest first: who survives them is a survivor."""
@@ -191,7 +191,7 @@ class Tree:
         run = {
             name.split("::")[0] for name, one in self.tests.items() if any(r.startswith(starts) for r in one["runs"])
         }
-        files = run | ({READS_ALL} & {name.split("::")[0] for name in self.tests})
+        files = run | ({READERS} & {name.split("::")[0] for name in self.tests})
         with contextlib.closing(ForkedTests(self.folder, sorted(files))) as self._forked:
             yield self._forked
         self._forked = None
@@ -271,12 +271,14 @@ class Tree:
         if inside:
             chosen = [name for name, ran in runs.items() if f"{mutant.path}:{inside}" in ran]
         else:
-            files_of_tests = {name.split("::")[0] for name in runs}
-            users = [one for one in files_of_tests if one == READS_ALL or self._imports(one, mutant.path)]
+            users = [file for file in {name.split("::")[0] for name in runs} if self._imports(file, mutant.path)]
+            read = f"[{mutant.path.removeprefix('llmtop/')}]"
             chosen = [
                 name
                 for name, ran in runs.items()
-                if name.split("::")[0] in users or any(one.startswith(files) for one in ran)
+                if name.split("::")[0] in users
+                or (name.startswith(READERS) and name.endswith(read))
+                or any(one.startswith(files) for one in ran)
             ]
         if not chosen:
             near = re.compile(rf"llmtop\.{re.escape(module_of(mutant.path))}\b")

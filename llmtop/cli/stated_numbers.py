@@ -41,22 +41,24 @@ def page() -> Iterator[str]:
     yield from _HEAD.splitlines()
     for part, title in PARTS.items():
         yield from ("", f"## {title}")
-        for path in sorted((Path(llmtop.__file__).parent / part).rglob("*.py")):
-            rows = tuple(_stated(part, path))
+        for file in files(part):
+            rows = tuple(rows_of(file))
             if rows:
-                yield from ("", f"`{_place(part, path)}.py`", "", *_TABLE, *rows)
+                yield from ("", f"`{file}`", "", *_TABLE, *rows)
 
 
-def _place(part: str, path: Path) -> str:
-    return "/".join(path.with_suffix("").parts[path.parts.index(part) :])
+def files(part: str) -> Iterator[str]:
+    """The files of a part, by their paths within the package."""
+    package = Path(llmtop.__file__).parent
+    return (str(path.relative_to(package)) for path in sorted((package / part).rglob("*.py")))
 
 
-def _stated(part: str, path: Path) -> Iterator[str]:
+def rows_of(file: str) -> Iterator[str]:
     """Of a file the rows: of constants that are explained, and are numbers or have some among their parts."""
-    documented = tuple(_documented(path.read_text()))
+    documented = tuple(_documented((Path(llmtop.__file__).parent / file).read_text()))
     if not documented:
         return
-    module = importlib.import_module(f"llmtop.{_place(part, path).replace('/', '.')}")
+    module = importlib.import_module(f"llmtop.{file.removesuffix('.py').replace('/', '.')}")
     for names, why in documented:
         values = [getattr(module, name) for name in names]
         leaves = [leaf for value in values for leaf in _leaves(value)]

@@ -192,7 +192,7 @@ def test_in_forks_classes_stay_those_that_tests_know(small_tree: Tree) -> None:
 
 
 def test_a_limit_is_held_by_the_tests_of_who_imports_it(small_tree: Tree) -> None:
-    """Be it a module that does, whose functions they run, or they themselves; and by those that read all."""
+    """Be it a module that does, whose functions they run, or they themselves; and by the one that reads its file."""
     pytest.importorskip("coverage", reason="coverage is not installed: it is in the group dev")
     (small_tree.folder / "parsers/limits.py").write_text("MOST = 3\n")
     (small_tree.folder / "parsers/y.py").write_text("from llmtop.parsers.limits import MOST\n")
@@ -201,12 +201,13 @@ def test_a_limit_is_held_by_the_tests_of_who_imports_it(small_tree: Tree) -> Non
         (small_tree.folder / f"tests/parsers/test_{name}.py").write_text(f"{text}\n")
         runs = [f"parsers/{name}.py:.is_most"]
         small_tree.tests[f"tests/parsers/test_{name}.py::test_three"] = {"seconds": 1.0, "runs": runs}
-    (small_tree.folder / mutants_module.READS_ALL).parent.mkdir()
-    (small_tree.folder / mutants_module.READS_ALL).touch()
-    small_tree.tests[f"{mutants_module.READS_ALL}::test_all"] = {"seconds": 2.0, "runs": []}
+    (small_tree.folder / mutants_module.READERS).parent.mkdir()
+    (small_tree.folder / mutants_module.READERS).touch()
+    readers = [f"{mutants_module.READERS}::test_file[parsers/{name}.py]" for name in ("limits", "y")]
+    small_tree.tests |= {reader: {"seconds": 0.5, "runs": []} for reader in readers}
     limit, *_ = drawn(small_tree.folder, "parsers/limits.py", 99, 1)
     holders = [f"tests/parsers/test_{name}.py::test_three" for name in "yz"]
-    assert small_tree.tests_of(limit) == [*holders, f"{mutants_module.READS_ALL}::test_all"]
+    assert small_tree.tests_of(limit) == [readers[0], *holders]
 
 
 def test_each_mutant_that_is_known_to_change_nothing_has_its_reason() -> None:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from llmtop.cli.stated_numbers import PARTS, page
+import pytest
+
+from llmtop.cli.stated_numbers import PARTS, files, page, rows_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "numbers.md"
+
+
+@pytest.mark.parametrize("file", [file for part in PARTS for file in files(part)])
+def test_the_numbers_of_a_file_are_as_it_states_them(file: str) -> None:
+    _, _, after = PAGE.read_text().partition(f"`{file}`\n\n")
+    table = after.partition("\n\n")[0].splitlines()[2:]
+    assert table == list(rows_of(file)), "make manual, and look at what changed"
 
 
 def test_the_page_is_as_the_code_is() -> None:
