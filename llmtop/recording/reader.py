@@ -28,6 +28,7 @@ from llmtop.model import (
     Trace,
     Track,
     TrackId,
+    Unknown,
 )
 from llmtop.recording.documents import MisfitError, value_of
 from llmtop.recording.layout import FORMAT
@@ -46,6 +47,8 @@ _KNOWN: Final = frozenset(
 )
 _STRETCHES_KEPT: Final = 24
 """That many, unpacked, take 40 MB of a server with a thousand series: more than a window of ten minutes has."""
+_PLAIN: Final = frozenset({str, int, float})
+"""Facts that are as they stand in JSON."""
 _ALL: Final = 2**62
 Key = tuple[TrackId, str]
 _T = TypeVar("_T")
@@ -296,15 +299,34 @@ class RecordingReader:
         gone = frozenset(told.get("gone", ()))
         tracks = {id: track for id, track in before.items() if id not in gone}
         for id, document in told.get("tracks", {}).items():
+            if not isinstance(document, dict):
+                self._note_unknown("track")
+                continue
             old = tracks.get(id)
             if old is not None and "kind" not in document:
-                document = {"kind": old.kind.value, "name": old.name, "parent": old.parent, **document}
-                for track in self._known(Track, [{"id": id, **document}]):
-                    tracks[id] = replace(old, facts={**old.facts, **track.facts})
+                facts = self._facts(document.get("facts", {}))
+                tracks[id] = Track(old.id, old.kind, old.name, old.parent, {**old.facts, **facts})
             else:
-                for track in self._known(Track, [{"id": id, **document}]):
-                    tracks[id] = track
+                facts = self._facts(document.get("facts", {}))
+                for track in self._known(Track, [{**document, "id": id, "facts": {}}]):
+                    tracks[id] = Track(track.id, track.kind, track.name, track.parent, facts)
         return tracks
+
+    def _facts(self, told: Any) -> Mapping[str, Fact]:
+        """Facts: most are plain, and need no look at what else they could be."""
+        facts: dict[str, Any] = {}
+        if not isinstance(told, dict):
+            self._note_unknown("fact")
+            return facts
+        for name, value in told.items():
+            if value.__class__ in _PLAIN:
+                facts[name] = value
+                continue
+            try:
+                facts[name] = value_of(Unknown, value)
+            except MisfitError:
+                self._note_unknown("fact")
+        return facts
 
     def _origin(self, document: Any) -> Origin:
         """Where it is from, as a recording: on whose clock, and which machine's."""

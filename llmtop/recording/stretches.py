@@ -19,13 +19,13 @@ _NUMBER_BYTES = 8
 class SampleColumn:
     """Samples of one series, oldest first."""
 
-    times: array[int] = field(default_factory=lambda: array("q"))
-    values: array[float] = field(default_factory=lambda: array("d"))
+    times: array[int]
+    values: array[float]
 
     def add(self, times: array[int], values: array[float]) -> None:
         """Add samples; those that are there already are left out, others may be older."""
-        if not self.times or times[0] > self.times[-1]:
-            self.times += times
+        if times[0] > self.times[-1]:
+            self.times = self.times + times  # series that are read together have one array of times
             self.values += values
             return
         both = dict(zip(self.times, self.values, strict=True)) | dict(zip(times, values, strict=True))
@@ -133,7 +133,10 @@ def columns_of(stretches: Iterable[StoredStretch]) -> dict[int, SampleColumn]:
     columns: dict[int, SampleColumn] = {}
     for group in (group for same in joined.values() for group in same):
         for number, values in group.columns():
-            columns.setdefault(number, SampleColumn()).add(group.times, values)
+            if (column := columns.get(number)) is None:
+                columns[number] = SampleColumn(group.times, values)
+            else:
+                column.add(group.times, values)
     return columns
 
 

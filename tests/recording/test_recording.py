@@ -44,6 +44,7 @@ from llmtop.model import (
     XidReport,
 )
 from llmtop.parsers.registry import load
+from llmtop.recording.copies import RecordedRows, write_copy
 from llmtop.recording.layout import FORMAT
 from llmtop.recording.reader import RecordingReader
 from llmtop.recording.row_reader import RowReader
@@ -367,3 +368,24 @@ def test_all_is_written_once_more_each_minute(tmp_path: Path) -> None:
     write(tmp_path / "file", recorded(Scene(), 150))
     times = [row.t_ns - START_NS for row in RowReader(tmp_path / "file").rows if row.kind == "stretch"]
     assert times == [0, STRETCH_NS, 2 * STRETCH_NS]
+
+
+def test_tracks_and_facts_that_are_none_cost_themselves_alone(tmp_path: Path) -> None:
+    trace = live_trace()
+    write(tmp_path / "file", [trace])
+    known = list(trace.tracks)
+
+    def strange(document: Any) -> Any:
+        if "tracks" in document:
+            document["tracks"][known[0]] = 5
+            document["tracks"][known[1]]["facts"] = ["no", "facts"]
+            document["tracks"][known[2]]["facts"] = {"good": 1.5, "bad": [1], "why": {"reason": "not known"}}
+        return document
+
+    write_copy(RecordedRows(tmp_path / "file"), tmp_path / "copy", strange)
+    recording = RecordingReader(tmp_path / "copy")
+    found = recording.trace(recording.times[-1])
+    assert list(found.tracks) == known[1:]
+    assert found.tracks[known[1]].facts == {}
+    assert found.tracks[known[2]].facts == {"good": 1.5, "why": Unknown("not known")}
+    assert [issue.message.rpartition(": ")[2] for issue in recording.issues] == ["fact and track"]
