@@ -6,7 +6,6 @@ Both are looked at over windows of one length: as much as the shorter has.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from llmtop import vocabulary as v
@@ -20,6 +19,7 @@ from llmtop.analysis.server.configuration import configuration
 from llmtop.analysis.server.view import ServerNumber, server_view
 from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.threads.shares import Shares, ThreadRow, threads_view
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Trace, Unknown
 from llmtop.units import percent, quantity, seen
 
@@ -42,7 +42,7 @@ _NOT_THERE: Final = Unknown("it is not in this recording")
 _GPU: Final = (v.GPU_SM, v.GPU_DRAM, v.GPU_TENSOR, v.GPU_OCCUPANCY, v.GPU_POWER, v.GPU_SM_CLOCK)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Amount:
     """A number of one moment.
 
@@ -56,7 +56,7 @@ class Amount:
     bounds: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChangedNumber:
     """A number at both moments.
 
@@ -106,7 +106,7 @@ class ChangedNumber:
         return bool(self.direction) and not is_share_small
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ObservedDiff:
     """Two moments.
 
