@@ -141,9 +141,8 @@ class NvmlEvents:
 
     def _marks(self, t_ns: int, faults: dict[tuple[TrackId, int], _Fault]) -> Iterable[Mark]:
         for (track, code), fault in faults.items():
-            told_ns, told_by_event = self._told.get((track, code), (t_ns - _SAME_NS, False))
-            is_event = fault.events > 0
-            if told_by_event != is_event and t_ns - told_ns < _SAME_NS:
+            told, is_event = self._told.get((track, code)), fault.events > 0
+            if told is not None and told[1] != is_event and t_ns - told[0] < _SAME_NS:
                 continue  # the other source told it already
             self._told[track, code] = (t_ns, is_event)
             said, known = fault.words(), xid(code)

@@ -16,7 +16,7 @@ from .system import UnavailableError, read
 
 VDSO = "[vdso]"
 UNKNOWN = "[unknown]"
-_FUNCTION_KINDS = frozenset(b"tTwW"[i : i + 1] for i in range(4))
+_FUNCTION_KINDS = frozenset((b"t", b"T", b"w", b"W"))
 """Kinds of symbol in /proc/kallsyms: nm(1)."""
 _LOOK_AFTER_TICKS = 5
 """Seconds that an address without a name waits until it is looked whether its process has mapped more; twice as long

@@ -107,6 +107,15 @@ def test_sleeps_are_told_by_cause_and_by_the_file_waited_for() -> None:
     }
 
 
+def test_a_sum_that_has_shrunk_takes_nothing_from_what_was_told() -> None:
+    reports = Reports(file_of=lambda pid, number: None)
+    told = []
+    for second, ns in enumerate((50, 20, 60)):
+        found = values(reports.readings(report(T + second * NS_PER_S, waits=[[7, 8, FUTEX, 1, 0, ns]])))
+        told.append(found.get((ids.thread(7, 8), "thread.blocked|futex"), ["as before"])[-1])
+    assert told == [50, "as before", 90]
+
+
 def test_what_has_not_grown_is_not_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     made: list[int] = []
