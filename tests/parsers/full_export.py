@@ -28,14 +28,19 @@ def _host() -> Capture:
     copy = made.call("cudaMemcpyAsync", 7_000, 9_000)
     made.call("cudaStreamIsCapturing", 9_100, 9_200)
     made.call("cudaDeviceSynchronize", 9_300, 60_000)
+    made.call("cudaFree", 9_400, 9_300)
     made.kernel(10_000, 12_000, launch)
     made.kernel(13_000, 14_500, graph, "reduce", stream=9)
     made.kernel(15_000, 14_000, graph, "backwards")
     made.copy(16_000, 17_000, copy, HTOD, host=PAGEABLE)
     made.copy(18_000, 19_000, copy, DTOH, gpu=1)
+    made.copy(18_000, 17_000, copy, DTOH, gpu=1)
     made.graph(20_000, 25_000, graph)
+    made.graph(20_000, 15_000, graph)
     made.os("poll", 100, 900, tid=555)
     made.os("read", 9_400, 9_500)
+    made.os("write", 9_500, 9_400)
+    made.os("poll", 900, 100, tid=555)
     made.off_cpu(9_600, 9_700, BLOCKED)
     made.off_cpu(200, 300, tid=555)
     made.sample(2_000, "", "tokenize", "main")
@@ -43,6 +48,7 @@ def _host() -> Capture:
     made.sample(2_200, "work", tid=555)
     made.overhead("CUPTI Buffer flush", 30_000, 31_000)
     made.driver(7, 1_100, 1_900)
+    made.driver(7, 1_900, 1_100)
     made.nvtx("decode", 500, 61_000)
     made.nvtx("ncclAllReduce", 900, 3_500)
     made.nvtx("thrown away", 700, 600)
@@ -59,17 +65,21 @@ _FURTHER = f"""
 CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION
     (start INT, "end" INT, deviceId INT, contextId INT, streamId INT, correlationId INT, globalPid INT, syncType INT);
 INSERT INTO CUPTI_ACTIVITY_KIND_SYNCHRONIZATION VALUES
-    (21000, 22000, 0, 1, 7, 5, {_PROCESS}, 3), (22500, 23000, 0, 1, {_NO_STREAM}, 5, {_PROCESS}, 4);
+    (21000, 22000, 0, 1, 7, 5, {_PROCESS}, 3), (22500, 23000, 0, 1, {_NO_STREAM}, 5, {_PROCESS}, 4),
+    (22500, 22000, 0, 1, 7, 5, {_PROCESS}, 4);
 CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET
     (start INT, "end" INT, deviceId INT, streamId INT, correlationId INT, globalPid INT, value INT, bytes INT);
-INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET VALUES (26000, 26100, 0, 7, 3, {_PROCESS}, 0, 4096);
+INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET VALUES
+    (26000, 26100, 0, 7, 3, {_PROCESS}, 0, 4096), (26000, 25900, 0, 7, 3, {_PROCESS}, 0, 4096);
 CREATE TABLE MPI_P2P_EVENTS (start INT, "end" INT, globalTid INT, textId INT, size INT);
-INSERT INTO MPI_P2P_EVENTS VALUES (32000, 33000, {_THREAD}, 1, 4096), (34000, 35000, {_THREAD}, 99, NULL);
+INSERT INTO MPI_P2P_EVENTS VALUES (32000, 33000, {_THREAD}, 1, 4096), (34000, 35000, {_THREAD}, 99, NULL),
+    (35000, 34000, {_THREAD}, 99, NULL);
 CREATE TABLE CUBLAS_EVENTS (start INT, "end" INT, eventClass INT, globalTid INT, nameId INT);
 INSERT INTO CUBLAS_EVENTS VALUES (36000, 36500, 29, {_THREAD}, 2);
 CREATE TABLE CUDA_UM_GPU_PAGE_FAULT_EVENTS
     (start INT, "end" INT, globalPid INT, deviceId INT, address INT, numberOfPageFaults INT, faultAccessType INT);
-INSERT INTO CUDA_UM_GPU_PAGE_FAULT_EVENTS VALUES (37000, 37500, {_PROCESS}, 0, 0x7F00, 3, 2);
+INSERT INTO CUDA_UM_GPU_PAGE_FAULT_EVENTS VALUES
+    (37000, 37500, {_PROCESS}, 0, 0x7F00, 3, 2), (37500, 37000, {_PROCESS}, 0, 0x7F00, 3, 2);
 CREATE TABLE CUDA_UM_CPU_PAGE_FAULT_EVENTS (start INT, globalPid INT, address INT, CpuInstruction INT);
 INSERT INTO CUDA_UM_CPU_PAGE_FAULT_EVENTS VALUES
     (38000, {_PROCESS}, 0x8000, 2), (38100, {_PROCESS}, 0, 77), (38200, {_PROCESS}, NULL, NULL);

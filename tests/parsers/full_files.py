@@ -232,6 +232,8 @@ def _kineto() -> dict[str, Any]:
 
 DOCUMENTS: Mapping[str, Any] = {
     "some.pt.trace.json": _kineto(),
+    "of-the-gpu-alone.pt.trace.json": {"traceEvents": kernel_pair(1, 1000)[1:]},
+    "of-the-cpu-alone.pt.trace.json": {"traceEvents": [span("cpu_op", "aten::mm", 1000, 10)]},
     "some.speedscope.json": {
         "$schema": SCHEMA,
         "exporter": "by hand 1",

@@ -6,6 +6,7 @@ import os
 import shutil
 from contextvars import copy_context
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from llmtop.parsers.progress import CURRENT, ReadingProgress
 from llmtop.parsers.registry import load
 from tests.nsys_capture import Capture
 from tests.nvidia_tools import tools
+from tests.parsers.told_progress import told_while_read
 
 NEWEST = b"NVIDIA Tegra Profiler Report 2025@5@2@266-255236693005v0\n\x0bLocal (CLI)"
 OLD = b"NVIDIA Tegra Profiler Report 1.\n\x0bLocal (CLI)"
@@ -192,6 +194,26 @@ def test_an_nsys_that_fills_the_disk_is_ended(
     assert "it grew beyond 1.00 MiB" in refusal(report)
     assert not install.is_running()
     assert list(cache.iterdir()) == []
+
+
+@pytest.mark.parametrize("more", [0, -1], ids=["as much", "less"])
+def test_256_mib_of_the_disk_are_left_to_others(
+    report: Path, export: Path, install: Installer, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=(256 << 20) + more))
+    install(f'cp "{export}" "$out"; echo done')
+    if more:
+        assert "has no room left; set XDG_CACHE_HOME" in refusal(report)
+    else:
+        assert kernels(load(report)) == 1
+
+
+def test_how_far_nsys_is_is_told_and_nothing_when_it_is_done(report: Path, export: Path, install: Installer) -> None:
+    install(f'printf "Processing [42%%]\\r"; cp "{export}" "$out"')
+    first, *told, last = told_while_read(report)
+    assert told[0].startswith("nsys exports it, 42 %, ")
+    assert all(text.endswith(" so far: Esc stops it") for text in told)
+    assert (first, last) == ("", "")
 
 
 def test_a_disk_without_room_is_said(report: Path, install: Installer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from llmtop.errors import FileError
 from llmtop.model import Trace, What
 from llmtop.parsers.registry import load
 from tests.parsers.sample_reports import SAMPLE_TRACES
+from tests.parsers.told_progress import told_while_read
 
 SAMPLE = SAMPLE_TRACES / "perf" / "6.1.187" / "three-threads.perf.txt"
 FRAME = "\t          2ba81d visit+0x7d (/usr/lib/libpython3.11.so.1.0)"
@@ -163,6 +164,17 @@ def test_a_recording_is_what_perf_prints_of_it(tmp_path: Path, monkeypatch: pyte
     assert trace.origin.path == str(tmp_path / "samples")
     asked = (tmp_path / "asked").read_text().split()
     assert asked == ["script", "--header", "--force", "-F", "+pid", "-i", str(tmp_path / "samples")]
+
+
+def test_how_far_perf_is_is_told_every_16384_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "printed").write_text(f"{SAMPLE_LINE}\n{FRAME}\n" + "# a comment\n" * (2 * 16384 - 1))
+    perf = tmp_path / "perf"
+    perf.write_text(f"#!/bin/sh\ncat {tmp_path}/printed\n")
+    perf.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (tmp_path / "perf.data").write_bytes(b"PERFILE2" + bytes(96))
+    numbers = [f"perf prints it, {lines} lines so far: Esc stops it" for lines in (0, 16384, 32768)]
+    assert told_while_read(tmp_path / "perf.data") == ["", *numbers, ""]
 
 
 DAMAGE = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

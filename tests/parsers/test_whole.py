@@ -23,6 +23,7 @@ from llmtop import columns
 from llmtop.errors import FileError
 from llmtop.parsers.elf import ElfSections
 from llmtop.parsers.registry import load
+from tests.nsys_capture import Capture
 from tests.nsys_scenes import SCENES
 from tests.nsys_schemas import OLDEST, SCHEMAS, USUAL, Schema
 from tests.parsers.all_told import all_told, named
@@ -81,6 +82,12 @@ def test_what_is_read_of_json_with_one_of_everything(name: str, tmp_path: Path, 
 
 def test_what_is_read_of_an_export_with_one_of_everything(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     assert _read(full_export(tmp_path / "full.sqlite")) == snapshot
+
+
+def test_what_is_read_of_an_export_of_calls_alone(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    made = Capture()
+    made.call("cudaGraphLaunch", 10, 20)
+    assert _read(made.write(tmp_path / "calls.sqlite")) == snapshot
 
 
 @pytest.mark.parametrize("name", ["full.sqlite", "some.pt.trace.json"])
