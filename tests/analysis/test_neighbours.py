@@ -78,6 +78,17 @@ def test_where_many_take_a_little_each_it_is_all_of_them() -> None:
     )
 
 
+def test_who_takes_less_than_a_thread_waits_is_not_what_it_waits_for() -> None:
+    """The thread waits for 0.7 of a core: 0.15 of one is not what keeps it from a CPU, 0.6 may be."""
+    waiting = STARVED.but(threads=(Thread(on_cpu=0.2, run_queue=0.7, asleep_in="futex"),), cores=16, pressure=40.0)
+    little = starved(beside(waiting.trace(), (9, "load.py", 0.15, ""), in_use=16.0))
+    assert "load.py takes" not in little.message
+    assert not little.action.startswith("others take the CPUs")
+    much = starved(beside(waiting.trace(), (9, "make", 0.6, ""), in_use=16.0))
+    assert ": make (pid 9) takes 0.6 of 16 cores" in much.message
+    assert much.action.startswith("others take the CPUs")
+
+
 @pytest.mark.parametrize("others", [[], [(9, "cron", 0.05, "")]])
 def test_neighbours_that_rest_are_not_accused(others: Sequence[tuple[int, str, float, str]]) -> None:
     finding = starved(beside(CROWDED.trace(), *others))
@@ -191,3 +202,11 @@ def test_py_spy_is_called_by_where_it_is() -> None:
     trace = with_facts(CROWDED.trace(), ids.HOST, tools="py-spy", py_spy="sudo ~/llmtop/.venv/bin/py-spy")
     assert commands.stacks(trace, None) == "sudo ~/llmtop/.venv/bin/py-spy dump --nonblocking --pid PID"
     assert commands.profile(trace, 7, "--gil ").startswith("sudo ~/llmtop/.venv/bin/py-spy record --gil --nonblocking")
+
+
+def test_where_a_cpu_is_free_nobody_is_accused() -> None:
+    """The thread was held on one CPU until a moment ago, or waits in bursts: the others could have gone elsewhere."""
+    waiting = STARVED.but(threads=(Thread(on_cpu=0.2, run_queue=0.4, asleep_in="futex"),), cores=16, pressure=40.0)
+    finding = starved(beside(waiting.trace(), (9, "load.py", 0.6, ""), in_use=1.5))
+    assert finding.message.startswith("EngineCore waits for a CPU 40 % of the time, GPU")
+    assert not finding.action.startswith("others take the CPUs")

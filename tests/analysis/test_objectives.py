@@ -14,7 +14,7 @@ from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.server.objectives import NEWEST_NS, judged, missed, objectives
 from llmtop.model import NS_PER_S, Fact, Finding, Metric, Origin, Reading, Severity, Trace, Track, TrackKind, Unknown
 from llmtop.session import Recorder
-from tests.analysis.verdict_scenes import findings_of
+from tests.analysis.verdict_scenes import API, Scene, Thread, findings_of
 
 SERVER = Track(ids.server(1), TrackKind.SERVER, "vLLM :1", facts={"url": "http://127.0.0.1:1/metrics"})
 UPPERS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, math.inf)
@@ -158,6 +158,21 @@ def test_a_tail_of_gaps_from_prompts_of_a_server_that_does_not_tell_their_time()
     assert "computed 10000 tok/s of prompts beside 500 tok/s of output (metrics)" in finding.evidence
     cached = tokens | {v.SERVER_PREFIX_HITS: (0.0, 590_000.0)}
     assert "prompts" not in only(trace(gaps, counters=cached)).message
+
+
+@pytest.mark.parametrize(
+    ("run_queue", "words"), [(0.1, "prompts are computed in between"), (0.6, "steps wait for a CPU")]
+)
+def test_steps_that_wait_for_a_cpu_are_late_by_that_whatever_is_in_them(run_queue: float, words: str) -> None:
+    """As of a vLLM on an H100 whose engine was held on one CPU beside three busy loops: prefill took longer too."""
+    engine = Thread(on_cpu=0.3, run_queue=run_queue, involuntary=80, asleep_in="futex")
+    gaps = {v.bucket(v.SERVER_ITL, upper): 810.0 if upper < 0.1 else 900.0 for upper in UPPERS[:-1]}
+    told = gaps | {v.total(v.SERVER_PREFILL_TIME): 0.5}
+    finding = only(
+        Scene((API, engine), counters={(ids.server(1), metric): rate for metric, rate in told.items()}).trace()
+    )
+    assert finding.message.endswith(f"; {words}")
+    assert ("EngineCore: run-queue wait 60 % (schedstat)" in finding.evidence) == (run_queue > 0.2)
 
 
 def test_a_new_miss_counts_at_once() -> None:

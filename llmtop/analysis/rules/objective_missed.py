@@ -12,6 +12,7 @@ from llmtop.analysis.rules.evidence import known, metrics_command, says
 from llmtop.analysis.rules.limits import limit
 from llmtop.analysis.rules.prompts import prompts_between
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, Signal, is_gpu_busy
+from llmtop.analysis.rules.thread_signals import held_off, loops
 from llmtop.analysis.series.histograms import distribution
 from llmtop.analysis.series.rates import increase
 from llmtop.analysis.series.readings import mean, server_track
@@ -27,6 +28,8 @@ source = "Machine Learning Systems, Performance Engineering (TTFT 500 / 200 ms, 
 
 _MOST = 0.5
 """Share of the time to the first token from which that is what it is made of."""
+_HELD_OFF = 0.2
+"""Share of the time that a loop waits for a CPU from which its steps are late by that, whatever is in them."""
 _TAIL = 4.0
 """A p99 of so many medians is a tail: what is slow is not the step itself, but what comes between."""
 
@@ -148,6 +151,8 @@ def _gaps(trace: Trace, track: TrackId, verdicts: list[JudgedObjective], window_
         where = source_of(trace, track, v.SERVER_PREEMPTIONS)
         said = f"preemptions {preempted.amount:.0f} in {preempted.seconds:.0f} s ({where})"
         return ("requests are preempted", said), more_room_in_kv(trace)
+    if (held := _held_off(trace)) is not None:
+        return ("steps wait for a CPU", held.text), "see who has the CPUs: run-queue-starvation names them"
     prompts = prompts_between(trace, track, window_ns) if _tail_ratio(verdicts) >= _TAIL else None
     if prompts is not None:
         smaller = change(trace, Feature.MAX_BATCHED_TOKENS, "smaller steps")
@@ -161,6 +166,13 @@ def _gaps(trace: Trace, track: TrackId, verdicts: list[JudgedObjective], window_
         fewer = change(trace, Feature.MAX_RUNNING, "let fewer requests run at once")
         return ("the GPU is busy", *slow), one_of(fewer, fewer_bytes(trace))
     return ("", *slow), "see what a step waits for: the causes on the CPU side, stragglers, a GPU that is shared"
+
+
+def _held_off(trace: Trace) -> Signal | None:
+    """The loop that waits most for a CPU, where it does for much of the time: a prompt then takes longer too."""
+    held = [wait for thread in loops(trace) if (wait := held_off(trace, thread)) is not None]
+    most = max(held, key=lambda wait: wait.value, default=None)
+    return most if most is not None and most.value >= _HELD_OFF else None
 
 
 def _mean(trace: Trace, track: TrackId, metric: Metric, words: str, window_ns: int) -> Signal | None:

@@ -130,9 +130,9 @@ def _who(trace: Trace, late: ServerThread) -> str:
     stolen = host(trace, v.HOST_STEAL)
     if not isinstance(stolen, Unknown) and stolen >= STEAL_PERCENT:
         return f"the hypervisor takes {stolen:.0f} % of all CPU time"
-    own, all_cores = _cores(trace)
+    all_cores = _cores(trace)[1]
     found, others = neighbours(trace), neighbours_cores(trace) or 0.0
-    if not found or others < _NOTABLE * (own + others):
+    if not found or not _may_hold_off(trace, late, others):
         return ""
     of_all = f" of {all_cores:.0f} cores" if all_cores else " cores"
     if found[0].cores >= _MOST * others:
@@ -140,12 +140,23 @@ def _who(trace: Trace, late: ServerThread) -> str:
     return f"others take {others:.2g}{of_all}, most of all {found[0].who}"
 
 
+def _may_hold_off(trace: Trace, late: ServerThread, others: float) -> bool:
+    """Whether others can be what a thread waits for: while it does, somebody else is on each CPU that it may use."""
+    own, all_cores = _cores(trace)
+    is_much = others >= max(_NOTABLE * (own + others), _MOST * late.shares.run_queue) > 0
+    return is_much and not _is_one_free(trace, own + others, all_cores)
+
+
 def _is_pinned(trace: Trace, late: ServerThread) -> bool:
     """Whether it may not run where there is room: its affinity or cpuset leaves CPUs out, and one of these is free."""
     allowed, (own, all_cores) = count_cpus(_cpus(trace, late)), _cores(trace)
+    return 0 < allowed < all_cores and _is_one_free(trace, own, all_cores)
+
+
+def _is_one_free(trace: Trace, known_use: float, all_cores: float) -> bool:
+    """Whether a CPU of the machine is free: by what all programs use, else by what those that are known do."""
     used = host(trace, v.HOST_CPU)
-    in_use = own if isinstance(used, Unknown) else used
-    return 0 < allowed < all_cores and in_use <= all_cores - _A_CORE_FREE
+    return (known_use if isinstance(used, Unknown) else used) <= all_cores - _A_CORE_FREE
 
 
 def _cpus(trace: Trace, late: ServerThread) -> str:
@@ -161,7 +172,7 @@ def _action(trace: Trace, late: ServerThread) -> str:
         return "the host of this virtual machine has too little: dedicated CPUs, or another host"
     own, all_cores = _cores(trace)
     others = neighbours_cores(trace)
-    if own < all_cores * _MOST if others is None else others >= _NOTABLE * (own + others) > 0:
+    if own < all_cores * _MOST if others is None else _may_hold_off(trace, late, others):
         return "others take the CPUs: move them away, or give the server cores of its own (see taskset -p, cpuset)"
     at_least = " (at least 2 + one per GPU)" if own_gpus(trace) else ""
     return one_of(f"give the server more cores{at_least}", fewer_threads(trace), "move neighbours away")
