@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, islice
 from operator import le, sub
@@ -196,6 +197,88 @@ def picked(column: array[int], rows: array[int]) -> array[int]:
     import numpy as np
 
     return array(column.typecode, np.asarray(column)[np.asarray(rows)].tobytes())
+
+
+def put(column: array[int], rows: array[int], values: array[int]) -> None:
+    """Set the values at these rows; at one that is there several times the last of them."""
+    if len(rows) < LONG:
+        for row, value in zip(rows, values, strict=True):
+            column[row] = value
+        return
+    import numpy as np
+
+    np.asarray(column)[np.asarray(rows)] = np.asarray(values)
+
+
+def put_times(times: array[float], moments: array[int], since: array[int], rows: array[int]) -> None:
+    """Set how long after that of its row in `since` each moment is; none has -1 for a row, or is before it.
+
+    >>> times = array("d", [9.0, 9.0, 9.0])
+    >>> put_times(times, array("q", [5, 6, 1]), array("q", [2, 4]), array("q", [0, -1, 1]))
+    >>> times.tolist()
+    [3.0, 9.0, 9.0]
+    """
+    if len(moments) < LONG:
+        for i, row in enumerate(rows):
+            if row >= 0 and moments[i] >= since[row]:
+                times[i] = moments[i] - since[row]
+        return
+    import numpy as np
+
+    known = np.flatnonzero(np.asarray(rows) >= 0)
+    after = np.asarray(moments, np.int64)[known] - np.asarray(since, np.int64)[np.asarray(rows)[known]]
+    np.frombuffer(times, np.float64)[known[after >= 0]] = after[after >= 0]
+
+
+def are_first(column: array[int]) -> array[int]:
+    """1 at the first row of each distinct value, which is 0 or more, and 0 at all others.
+
+    >>> are_first(array("q", [3, 5, 3])).tolist()
+    [1, 1, 0]
+    """
+    firsts = array("b", bytes(len(column)))
+    if len(column) < LONG:
+        for row in first_rows(column).values():
+            firsts[row] = 1
+        return firsts
+    import numpy as np
+
+    values, rows = np.asarray(column), np.arange(len(column))
+    by_value = np.empty(int(values.max()) + 1, np.int64)
+    by_value[values[::-1]] = rows[::-1]  # of several the last one stays
+    return array("b", (by_value[values] == rows).tobytes())
+
+
+def places_among(bounds: array[int], column: array[int]) -> array[int]:
+    """How many of the bounds, which rise, each value is not below.
+
+    >>> places_among(array("q", [10, 20]), array("q", [9, 10, 30])).tolist()
+    [0, 1, 2]
+    """
+    if len(column) < LONG:
+        return array("q", (bisect_right(bounds, value) for value in column))
+    import numpy as np
+
+    return array("q", np.searchsorted(np.asarray(bounds), np.asarray(column, np.int64), "right").tobytes())
+
+
+def totals_by(numbers: array[int], column: array[float], count: int) -> tuple[list[int], list[float]]:
+    """For each number from 0 on how many rows have it, and the sum of those of their values that are numbers.
+
+    >>> totals_by(array("q", [0, 2, 2]), array("d", [1.0, 2.0, math.nan]), 3)
+    ([1, 0, 2], [1.0, 0.0, 2.0])
+    """
+    if len(column) < LONG:
+        rows, sums = [0] * count, [0.0] * count
+        for number, value in zip(numbers, column, strict=True):
+            rows[number] += 1
+            sums[number] += 0.0 if math.isnan(value) else value
+        return rows, sums
+    import numpy as np
+
+    values, known = np.frombuffer(column, np.float64), np.asarray(numbers)
+    added = np.bincount(known, np.nan_to_num(values), count)
+    return np.bincount(known, minlength=count).tolist(), added.tolist()
 
 
 def places_of(column: array[int], value: int) -> Sequence[int]:

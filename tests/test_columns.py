@@ -132,3 +132,42 @@ def test_narrow_columns_are_worked_on_as_wide_ones_are(rows: list[tuple[int, int
         assert columns.shifted(narrow, 1 << 40) == columns.shifted(wide, 1 << 40)
         assert columns.sums_before(narrow) == columns.sums_before(wide)
         assert columns.largest_by_block(narrow, 2) == array("b", columns.largest_by_block(wide, 2))
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), INTEGERS), min_size=1, max_size=30))
+def test_values_are_put_at_rows_and_the_last_one_of_several_stays(puts: list[tuple[int, int]]) -> None:
+    rows, values = (array("q", column) for column in zip(*puts, strict=True))
+    expected = [dict(puts).get(row, 0) for row in range(10)]
+    for _ in both_ways():
+        column = array("q", bytes(80))
+        columns.put(column, rows, values)
+        assert column.tolist() == expected
+        assert columns.are_first(rows).tolist() == [int(row not in rows[:i]) for i, row in enumerate(rows)]
+
+
+@given(st.lists(INTEGERS, max_size=9), st.lists(INTEGERS, min_size=1, max_size=30))
+def test_a_value_lies_behind_the_bounds_that_it_is_not_below(bounds: list[int], values: list[int]) -> None:
+    rising = array("q", sorted(bounds))
+    for _ in both_ways():
+        found = columns.places_among(rising, array("q", [*values, *bounds]))
+        assert found.tolist() == [sum(bound <= value for bound in bounds) for value in (*values, *bounds)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1 << 40) | st.just(math.nan)), min_size=1, max_size=30))
+def test_rows_and_what_is_known_of_them_are_added_up_by_number(pairs: list[tuple[int, float]]) -> None:
+    numbers, values = array("b", (number for number, _ in pairs)), array("d", (value for _, value in pairs))
+    of = [[value for one, value in pairs if one == number] for number in range(5)]
+    expected = [len(own) for own in of], [float(sum(value for value in own if value == value)) for own in of]
+    for _ in both_ways():
+        assert columns.totals_by(numbers, values, 5) == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 2)), min_size=1, max_size=30))
+def test_times_since_a_row_are_put_where_there_is_one_that_is_not_later(pairs: list[tuple[int, int]]) -> None:
+    moments, rows = (array("q", column) for column in zip(*pairs, strict=True))
+    since = array("q", [0, 4, 9])
+    expected = [t - since[row] if row >= 0 and t >= since[row] else -1.0 for t, row in pairs]
+    for _ in both_ways():
+        times = array("d", [-1.0]) * len(pairs)
+        columns.put_times(times, moments, since, rows)
+        assert times.tolist() == expected

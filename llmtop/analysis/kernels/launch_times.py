@@ -6,7 +6,7 @@ import math
 from array import array
 from typing import TYPE_CHECKING
 
-from llmtop.columns import chosen, rows_by_key
+from llmtop.columns import chosen, put_times, rows_by_key
 from llmtop.frozen import frozen
 from llmtop.model import API_CALLS, SpanKind, Unknown
 
@@ -62,9 +62,7 @@ def launch_times(trace: Trace) -> LaunchTimes:
     for kind in API_CALLS:
         if (calls := trace.spans.get(kind)) is None:
             continue
-        for i, row in enumerate(rows_by_key(calls.correlation, kernels.correlation)):
-            if row >= 0 and kernels.start_ns[i] >= calls.start_ns[row]:  # else their clocks do not fit
-                latency[i] = kernels.start_ns[i] - calls.start_ns[row]
-                if kernels.start_ns[i] >= calls.end_ns[row]:
-                    queue[i] = kernels.start_ns[i] - calls.end_ns[row]
+        rows = rows_by_key(calls.correlation, kernels.correlation)
+        put_times(latency, kernels.start_ns, calls.start_ns, rows)  # none where their clocks do not fit
+        put_times(queue, kernels.start_ns, calls.end_ns, rows)
     return LaunchTimes(latency, queue)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from llmtop import whats
 from llmtop.analysis.commands.profiling import INCLUDE_FACT, RANGE_FACT, START_FACT, begins_where_told
 from llmtop.analysis.timeline.claims import Claims
 from llmtop.analysis.timeline.ranges import demands
+from llmtop.columns import first_rows, put, replaced, totals_by
 from llmtop.facts import OriginFact
 from llmtop.frozen import frozen
 from llmtop.model import Missing, SpanKind, Unknown, UnknownKind
@@ -41,9 +42,33 @@ Path = tuple[str, ...]
 """Ranges that are open at a launch, the outermost first."""
 
 
+@frozen
+class LaunchPaths:
+    """The ranges of each launch, as there are few different ones: those of launch i are `paths[numbers[i]]`."""
+
+    paths: tuple[Path, ...]
+    numbers: array[int]
+
+    @classmethod
+    def of(cls, each: Iterable[Path]) -> LaunchPaths:
+        """Of the ranges of each launch."""
+        made: dict[Path, int] = {}
+        numbers = array("q", (made.setdefault(path, len(made)) for path in each))
+        return cls(tuple(made), numbers)
+
+    def __iter__(self) -> Iterator[Path]:
+        return map(self.paths.__getitem__, self.numbers)
+
+
 @lru_cache(maxsize=4)
 def launch_ranges(trace: Trace) -> Sequence[Path]:
-    """Of each launch; () where none is open, or the launch is not in the capture.
+    """Of each launch; () where none is open, or the launch is not in the capture."""
+    return [*launch_paths(trace)]
+
+
+@lru_cache(maxsize=4)
+def launch_paths(trace: Trace) -> LaunchPaths:
+    """The same where many launches are gone through.
 
     A report of Nsight Compute says so of each launch. On a timeline a kernel belongs to the ranges that were open on
     the thread that launched it as it did so, or that this one works for (`claims`). A kernel of a
@@ -52,35 +77,40 @@ def launch_ranges(trace: Trace) -> Sequence[Path]:
     """
     table = trace.kernels
     if table is None:
-        return ()
+        return LaunchPaths((), array("q"))
     if table.details is not None:
-        return [table.details.ranges(i) for i in range(len(table))]
+        return LaunchPaths.of(map(table.details.ranges, range(len(table))))
     kernels, ranges = trace.spans.get(SpanKind.KERNEL), trace.spans.get(SpanKind.NVTX)
     if kernels is None or ranges is None or len(kernels) != len(table):
-        return _none(table)
-    paths: list[Path] = list(_none(table))
-    made: dict[tuple[int, ...], Path] = {}
-    for row, around in demands(trace).ranges_around(SpanKind.KERNEL):
-        if around not in made:
-            made[around] = tuple(ranges.names[ranges.name_id[i]] for i in around)
-        paths[row] = made[around]
-    captured = trace.spans.get(SpanKind.CAPTURED)
-    for row, inner in _open_at(captured, ranges) if captured is not None else ():
+        return LaunchPaths(((),), array("q", bytes(8 * len(table))))
+    return _asked_within(trace, ranges, len(table))
+
+
+def _asked_within(trace: Trace, ranges: SpanTable, launches: int) -> LaunchPaths:
+    """By the calls that asked for them."""
+    made: dict[Path, int] = {(): 0}
+    numbers = array("q", bytes(8 * launches))
+    for rows, around in demands(trace).ranges_around(SpanKind.KERNEL):
+        path = tuple(ranges.names[ranges.name_id[i]] for i in around)
+        put(numbers, rows, array("q", [made.setdefault(path, len(made))]) * len(rows))
+    found, captured = LaunchPaths(tuple(made), numbers), trace.spans.get(SpanKind.CAPTURED)
+    if captured is None:
+        return found
+    paths = [*found]
+    for row, inner in _open_at(captured, ranges):
         paths[row] += tuple(name for name in inner if name not in paths[row])
-    return paths
+    return LaunchPaths.of(paths)
 
 
 def merged_ranges(trace: Trace) -> Sequence[Path]:
     """The same with names that differ by numbers or addresses only made one (`range_name`)."""
-    made: dict[Path, Path] = {}
-    for path in (paths := launch_ranges(trace)):
-        if path not in made:
-            made[path] = tuple(map(range_name, path))
-    return [made[path] for path in paths]
+    return [*_merged(launch_paths(trace))]
 
 
-def _none(table: KernelTable) -> Sequence[Path]:
-    return [()] * len(table)
+def _merged(each: LaunchPaths) -> LaunchPaths:
+    made: dict[Path, int] = {}
+    numbers = [made.setdefault(tuple(map(range_name, path)), len(made)) for path in each.paths]
+    return LaunchPaths(tuple(made), replaced(each.numbers, dict(enumerate(numbers))))
 
 
 def _open_at(captured: SpanTable, ranges: SpanTable) -> Iterator[tuple[int, Path]]:
@@ -123,21 +153,20 @@ def range_shares(trace: Trace, *, each: bool = False) -> tuple[RangeShare, ...]:
     table = trace.kernels
     if table is None:
         return ()
+    full = launch_paths(trace)
+    each_path = full if each else _merged(full)
+    rows, sums = totals_by(each_path.numbers, table.duration_ns, len(each_path.paths))
     launches: Counter[str] = Counter()
-    total_ns: Counter[str] = Counter()
-    whole_ns = 0.0
-    full = launch_ranges(trace)
-    for path, ns in zip(full if each else merged_ranges(trace), table.duration_ns, strict=True):
-        known = ns if ns == ns else 0.0
-        whole_ns += known
-        for name in dict.fromkeys(path):
-            launches[name] += 1
-            total_ns[name] += known  # type: ignore[assignment]
-    times = _times(trace, each=each)
-    names = Counter(name if each else range_name(name) for name in {one for path in set(full) for one in path})
+    total_ns: dict[str, float] = defaultdict(float)
+    for number in first_rows(each_path.numbers):
+        for name in dict.fromkeys(each_path.paths[number]):
+            launches[name] += rows[number]
+            total_ns[name] += sums[number]
+    times, whole_ns = _times(trace, each=each), sum(sums)
+    names = Counter(name if each else range_name(name) for name in {one for path in full.paths for one in path})
     return tuple(
         RangeShare(name, names[name], times.get(name), launches[name], ns, ns / whole_ns if whole_ns else 0.0)
-        for name, ns in total_ns.most_common()
+        for name, ns in sorted(total_ns.items(), key=lambda one: -one[1])
     )
 
 
@@ -153,7 +182,7 @@ def _times(trace: Trace, *, each: bool) -> Mapping[str, int]:
 
 def has_ranges(trace: Trace) -> bool:
     """Whether any kernel was launched in one."""
-    return any(launch_ranges(trace))
+    return any(launch_paths(trace).paths)
 
 
 def has_numbered(trace: Trace) -> bool:
@@ -167,9 +196,10 @@ def launches_in(trace: Trace, wanted: str) -> list[int]:
     Where no range has exactly this name, those of which it is the name without numbers and addresses ("step #"); where
     there are none either, those with it anywhere in their name, ignoring case.
     """
-    paths = launch_ranges(trace)
-    names = names_like({name for path in set(paths) for name in path}, wanted)
-    return [i for i, path in enumerate(paths) if not names.isdisjoint(path)]
+    each = launch_paths(trace)
+    names = names_like({name for path in each.paths for name in path}, wanted)
+    within = {number for number, path in enumerate(each.paths) if not names.isdisjoint(path)}
+    return [i for i, number in enumerate(each.numbers) if number in within]
 
 
 def names_like(names: Collection[str], wanted: str) -> frozenset[str]:
@@ -239,8 +269,9 @@ def of_no_range(trace: Trace) -> str:
 
 def _full_names(trace: Trace, chosen: Sequence[int], wanted: str) -> set[str]:
     """The names of the ranges that were chosen for having this one, exactly or about."""
-    paths = launch_ranges(trace)
-    return {*names_like({name for i in chosen for name in paths[i]}, wanted)}
+    each = launch_paths(trace)
+    within = {each.numbers[i] for i in chosen}
+    return {*names_like({name for number in within for name in each.paths[number]}, wanted)}
 
 
 def _begun(trace: Trace, origin: Origin) -> Origin:

@@ -32,7 +32,7 @@ from llmtop.analysis.kernels.stalls import stall_tree as _stall_tree
 from llmtop.analysis.kernels.traffic import Traffic, dram_traffic
 from llmtop.analysis.tables import SORTED_AT_ONCE, places_by
 from llmtop.analysis.views import Cell, Column, Refusal, Roof, RooflinePoint, RooflineView, StackTree
-from llmtop.columns import alike, chosen, total
+from llmtop.columns import alike, chosen, places_of, total
 from llmtop.frozen import frozen
 from llmtop.model import KernelTable, Missing, Origin, Trace, Unknown
 from llmtop.units import percent
@@ -302,6 +302,12 @@ class Kernels:
     def has_failed(self, i: int) -> bool:
         """Whether launch i never ran: no GPU takes a grid or a block without an element."""
         return 0 in (*self.grid(i), *self.block(i))
+
+    @property
+    def failed(self) -> list[int]:
+        """The launches that never ran."""
+        sizes = (*self.table.grid, *self.table.block)
+        return sorted({i for column in sizes for i in places_of(column, 0)})
 
     def facts(self, i: int) -> KernelFacts:
         """What the report says about launch i; decoded at the first call."""

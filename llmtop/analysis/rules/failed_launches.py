@@ -19,7 +19,7 @@ _SHOWN = 4
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for all of them, whatever their time: nobody knows what they would have taken."""
     kernels = kernels_of(trace)
-    failed = [i for i in range(len(kernels.table)) if kernels.has_failed(i)]
+    failed = kernels.failed
     if not failed:
         return
     names = Counter(kernels.short_name(i) for i in failed)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.commands.profiling import RANGE_FACT
 from llmtop.analysis.kernels.table import kernels_of
+from llmtop.columns import first_rows
 from llmtop.model import Severity
 from llmtop.units import duration, percent
 
@@ -29,7 +30,7 @@ def on_each_gpu(trace: Trace, ns: float) -> float:
 
 def gpus(trace: Trace) -> int:
     """How many ran kernels; 1 where none did."""
-    return max(1, 0 if trace.kernels is None else len(set(trace.kernels.device)))
+    return max(1, 0 if trace.kernels is None else len(first_rows(trace.kernels.device)))
 
 
 def mean(trace: Trace) -> str:

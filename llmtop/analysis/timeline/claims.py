@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop import ids
-from llmtop.columns import in_order, rows_by_key
+from llmtop.columns import in_order, places_among, rows_by_key
 from llmtop.model import API_CALLS, GPU_WORK, SpanKind
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class OpenRanges:
         self._tops = array("q", (i for i, above in enumerate(self._above) if above < 0))
         self._top_starts = array("q", map(self._starts.__getitem__, self._tops))
         self._top_ends = array("q", map(self._ends.__getitem__, self._tops))
+        self._bounds = array("q", sorted({*self._starts, *self._ends}))
         self.total_ns = sum(self._top_ends) - sum(self._top_starts)
 
     def _open(self, t_ns: int) -> Iterator[int]:
@@ -56,6 +57,10 @@ class OpenRanges:
     def at(self, t_ns: int) -> list[int]:
         """The rows of those that are open at this moment, the first begun first."""
         return [self._rows[i] for i in self._open(t_ns)][::-1]
+
+    def stretches(self, moments: array[int]) -> array[int]:
+        """The number of the stretch that each moment lies in: within one the same ranges are open."""
+        return places_among(self._bounds, moments)
 
     def begun(self, t_ns: int) -> int | None:
         """When the last one began that is open at this moment; None where none is."""

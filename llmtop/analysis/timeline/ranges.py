@@ -13,13 +13,26 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain, compress, count
+from itertools import chain, compress, count
 from operator import and_, xor
 from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop.analysis.timeline.claims import Claim, Claims
-from llmtop.columns import differences, first_rows, in_order, reaches, rows_by_key
+from llmtop.columns import (
+    alike,
+    are_first,
+    chained,
+    differences,
+    first_rows,
+    in_order,
+    narrow,
+    picked,
+    put,
+    reaches,
+    rows_by_key,
+    sums_before,
+)
 from llmtop.frozen import frozen
 from llmtop.model import API_CALLS, GPU_WORK, SpanKind
 from llmtop.text import range_name
@@ -143,17 +156,16 @@ class Demands:
         self._asks = list(self._joined(works, calls))
         given = {table.kind: array("q", [-1]) * len(table) for table in calls}
         for one in self._asks:
-            for row, gpu in zip(one.by, one.gpus, strict=True):
-                given[one.calls.kind][row] = gpu
+            put(given[one.calls.kind], one.by, one.gpus)
             del one.gpus
         self._fed = self._feeding(calls, given)
         self.claims, self.disputed = Claims(trace.spans.get(SpanKind.NVTX), self._fed), 0
         self._numbers: dict[Claim, int] = {}
         self._claimed = {table.kind: self._claims_of(table, given[table.kind]) for table in calls}
-        columns = [array("q") for _ in range(5)]
-        for one in self._asks:
-            self._add(columns, one, given[one.calls.kind])
-        self._asked, self._claim, self._ended, self._bytes, self._ns = in_order(columns)
+        asked = [self._columns_of(one, given[one.calls.kind]) for one in self._asks]
+        whole = in_order([chained(parts) for parts in zip(*asked, strict=True)] or [array("q")] * 7)
+        self._asked, self._claim, *rest = whole
+        self._work = [self._asked, *map(narrow, rest)]
         self._launches = [
             (table.start_ns, self._claimed[table.kind]) for table in calls if table.kind == SpanKind.LAUNCH
         ]
@@ -179,58 +191,54 @@ class Demands:
     def _claims_of(self, calls: SpanTable, given: array[int]) -> array[int]:
         """Of each call the number of its claim; of a thread that works for no other all have the same."""
         gpus: list[TrackId | None] = [*self._gpus, None]
-        alone: dict[tuple[int, int], int] = {}
-        for track, gpu in set(zip(calls.track_id, given, strict=True)):
-            if not self.claims.around(calls.tracks[track], gpus[gpu]):
-                alone[track, gpu] = self._number((calls.tracks[track],))
-        found = array("q")
-        for track, gpu, start in zip(calls.track_id, given, calls.start_ns, strict=True):
-            number = alone.get((track, gpu))
-            if number is None:
-                claim, is_disputed = self.claims.of(calls.tracks[track], gpus[gpu], start)
-                self.disputed += is_disputed
-                number = self._number(claim)
-            found.append(number)
-        return found
+        found = array("q", bytes(8 * len(calls)))
+        for same in alike([calls.track_id, given]) if len(calls) else ():
+            thread, gpu = calls.tracks[calls.track_id[same[0]]], gpus[given[same[0]]]
+            if self.claims.around(thread, gpu):
+                put(found, same, array("q", (self._claimed_at(thread, gpu, calls.start_ns[row]) for row in same)))
+            else:
+                put(found, same, array("q", [self._number((thread,))]) * len(same))
+        return narrow(found)
+
+    def _claimed_at(self, thread: TrackId, gpu: TrackId | None, t_ns: int) -> int:
+        claim, is_disputed = self.claims.of(thread, gpu, t_ns)
+        self.disputed += is_disputed
+        return self._number(claim)
 
     def _number(self, claim: Claim) -> int:
         return self._numbers.setdefault(claim, len(self._numbers))
 
-    def _add(self, columns: Sequence[array[int]], asked: _Asked, given: array[int]) -> None:
-        """Add works; whole columns at a time, as there are millions. Of each call the first one is told apart.
+    def _columns_of(self, asked: _Asked, given: array[int]) -> Sequence[array[int]]:
+        """Of works: when they were asked for, by whose claim, when they ended, and what is added up of them.
 
-        In the last two bits of the claim's number stand whether it is a kernel, and whether the first of its call.
+        Of each call the first one is told apart; `given` is -1 afterwards, as others may have asked for more.
         """
         works, calls = asked.works, asked.calls
-        is_kernel, (_, moved) = works.kind == SpanKind.KERNEL, _kernels_and_bytes(works)
-        firsts = bytearray(len(works))
-        for call, row in zip(asked.by, asked.rows, strict=True):
-            if given[call] >= 0:
-                given[call], firsts[row] = -1, 1
-        made = (
-            map(calls.start_ns.__getitem__, asked.by),
-            (
-                self._claimed[calls.kind][call] << 2 | is_kernel << 1 | firsts[row]
-                for row, call in zip(asked.rows, asked.by, strict=True)
-            ),
-            map(works.end_ns.__getitem__, asked.rows),
-            map(moved.__getitem__, asked.rows),
-            map(differences(works.end_ns, works.start_ns).__getitem__, asked.rows),
+        is_new = map((-1).__lt__, picked(given, asked.by))
+        firsts = array("b", bytes(map(and_, are_first(asked.by), is_new)))
+        put(given, asked.by, array("q", [-1]) * len(firsts))
+        return (
+            picked(calls.start_ns, asked.by),
+            picked(self._claimed[calls.kind], asked.by),
+            *(picked(column, asked.rows) for column in (works.end_ns, *_kernels_and_bytes(works))),
+            picked(differences(works.end_ns, works.start_ns), asked.rows),
+            firsts,
         )
-        for column, values in zip(columns, made, strict=True):
-            column.extend(values)
 
-    def ranges_around(self, kind: str) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Of the works of a kind that lie in any range: the row, and the rows of its ranges, the outermost first."""
-        names, marked = tuple(self._numbers), self.claims.marked
-        threads = [[marked[one] for one in claim if one in marked] for claim in names]
-        for asked in self._asks:
-            if asked.works.kind == kind:
-                claimed, starts = self._claimed[asked.calls.kind], asked.calls.start_ns
-                for row, call in zip(asked.rows, asked.by, strict=True):
-                    around = [i for one in threads[claimed[call]] for i in one.at(starts[call])]
-                    if around:
-                        yield row, tuple(around)
+    def ranges_around(self, kind: str) -> Iterator[tuple[array[int], tuple[int, ...]]]:
+        """Of the works of a kind that lie in any range: their rows, and those of the ranges, the outermost first.
+
+        They are looked up once for all launches between two moments at which a range begins or ends.
+        """
+        marked = [[self.claims.marked[one] for one in claim if one in self.claims.marked] for claim in self._numbers]
+        for asked in (one for one in self._asks if one.works.kind == kind):
+            claimed = picked(self._claimed[asked.calls.kind], asked.by)
+            asked_at = picked(asked.calls.start_ns, asked.by)
+            for same in alike([claimed]) if claimed else ():
+                threads, rows, moments = marked[claimed[same[0]]], picked(asked.rows, same), picked(asked_at, same)
+                for together in alike([one.stretches(moments) for one in threads]) if threads else ():
+                    if around := tuple(i for one in threads for i in one.at(moments[together[0]])):
+                        yield picked(rows, together), around
 
     def of(self, thread: TrackId) -> Demand:
         """What a thread asked for, and those that work for it (`claims`)."""
@@ -240,22 +248,19 @@ class Demands:
 
     def _of(self, thread: TrackId) -> Demand:
         numbers = {number for claim, number in self._numbers.items() if thread in claim}
-        packed, *columns = self._columns_of(numbers)
-        asked, ended, moved, ns = columns
+        asked, ended, *added = self._work_of(numbers)
         launches = sorted(
             chain.from_iterable(compress(starts, map(numbers.__contains__, own)) for starts, own in self._launches)
         )
-        kernels, firsts = array("i", (one >> 1 & 1 for one in packed)), array("i", (one & 1 for one in packed))
-        sums = _sums(kernels), _sums(moved), _sums(ns), _sums(firsts)
-        return Demand(self._gpus_for(thread), asked, reaches(ended), *sums, array("q", launches))
+        kernels, copied, ns, firsts = (narrow(sums_before(column)) for column in added)
+        return Demand(self._gpus_for(thread), asked, reaches(ended), kernels, copied, ns, firsts, array("q", launches))
 
-    def _columns_of(self, numbers: Collection[int]) -> Sequence[array[int]]:
-        """The packed claims of the works with these, and all else of them; as they are where that is all works."""
-        columns = (self._claim, self._asked, self._ended, self._bytes, self._ns)
+    def _work_of(self, numbers: Collection[int]) -> Sequence[array[int]]:
+        """The columns of the works with these claims; as they are where that is all works."""
         if len(numbers) == len(self._numbers):
-            return columns
-        chosen = bytes((one >> 2) in numbers for one in self._claim)
-        return [array("q", compress(column, chosen)) for column in columns]
+            return self._work
+        chosen = bytes(map(numbers.__contains__, self._claim))
+        return [array(column.typecode, compress(column, chosen)) for column in self._work]
 
     def _gpus_for(self, thread: TrackId) -> tuple[TrackId, ...]:
         """The GPUs that a thread gave work to; else those that work for it, else those of its process."""
@@ -286,8 +291,9 @@ def begun_on(trace: Trace, owner: TrackId) -> Demand:
     is_first = array("q", bytes(8 * len(starts)))
     for row in firsts:
         is_first[row] = 1
-    sums = _sums(kernels), _sums(copied), _sums(differences(ends, starts)), _sums(is_first)
-    return Demand((owner,), starts, reaches(ends), *sums, array("q", map(starts.__getitem__, firsts)))
+    launches = array("q", map(starts.__getitem__, firsts))
+    kernels, copied, ns, calls = map(sums_before, (kernels, copied, differences(ends, starts), is_first))
+    return Demand((owner,), starts, reaches(ends), kernels, copied, ns, calls, launches)
 
 
 def _kernels_and_bytes(works: SpanTable) -> tuple[array[int], array[int]]:
@@ -297,11 +303,6 @@ def _kernels_and_bytes(works: SpanTable) -> tuple[array[int], array[int]]:
     else:
         moved = array("q", [0]) * len(works)
     return array("q", [int(works.kind == SpanKind.KERNEL)]) * len(works), moved
-
-
-def _sums(column: array[int]) -> array[int]:
-    """Of all before each row, and of all; as wide as the column is."""
-    return array(column.typecode, accumulate(column, initial=0))
 
 
 @lru_cache(maxsize=2)
