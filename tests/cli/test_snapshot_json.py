@@ -14,6 +14,7 @@ import pytest
 
 from llmtop import ids
 from llmtop.analysis.pages.header import header
+from llmtop.analysis.server.step_causes import StepCause
 from llmtop.analysis.server.view import ServerView
 from llmtop.cli.snapshot_json import snapshot_document
 from llmtop.model import (
@@ -33,6 +34,7 @@ from llmtop.model import (
 )
 from llmtop.vocabulary import EndpointAnswer
 from tests.analysis import verdict_scenes
+from tests.analysis.engine_rounds import PLANTED, even, rounds_of, trace_of
 from tests.analysis.test_batches import STAIRS
 from tests.analysis.test_batches import seen as seen_batches
 from tests.analysis.test_correlate import starved
@@ -54,6 +56,7 @@ KEYS = [
     "server",
     "requests",
     "batches",
+    "steps",
     "objectives",
     "connections",
     "threads",
@@ -228,6 +231,23 @@ def test_what_requests_get_and_how_far_a_batch_goes() -> None:
     assert sum(one["looks"] for one in batches["seen"]) == batches["line"]["looks"]
     still = document(live_trace(Scene(is_moving=False)))["batches"]
     assert "when a request ends" in still["unknown"]
+
+
+def test_steps_of_the_engine_with_the_causes_of_slow_ones() -> None:
+    rounds = even(300)
+    for i in (100, 150, 200, 250):
+        rounds[i] = PLANTED[StepCause.LOCK]
+    steps = document(trace_of(rounds_of(rounds)), seconds=60.0)["steps"]
+    assert (steps["thread"], steps["count"], steps["slow_count"]) == ("EngineCore", 299, 4)
+    assert steps["p50_s"] == pytest.approx(0.01006, rel=0.01)
+    assert steps["gpu_share"] == pytest.approx(0.7, abs=0.01)
+    assert {one["cause"] for one in steps["slow"]} == {"lock"}
+    assert steps["slow"][0]["parts_s"]["lock"] == pytest.approx(0.008)
+    assert steps["slow"][0]["launches"] == 30
+    assert steps["tail"]["shares"] == [{"cause": "lock", "share": pytest.approx(1.0, abs=0.01)}]
+    even_ones = document(trace_of(rounds_of(even(300))), seconds=60.0)["steps"]
+    assert "p99 is hardly above p50" in even_ones["tail"]["unknown"]
+    assert "no thread was seen to launch work" in document(live_trace())["steps"]["unknown"]
 
 
 def test_quantiles_are_told_by_their_bounds() -> None:

@@ -49,11 +49,13 @@ async def test_a_live_view_beyond_the_last_digit_is_reached_by_the_same_key(monk
     app = fixed_app()
     async with running(app, (160, 50)) as pilot:
         assert " M more" in app.screen_text().splitlines()[-1]
-        assert ("M", "One by one: Series") in active_keys(app.screen)
+        assert ("M", "One by one: Series, Engine steps") in active_keys(app.screen)
         assert "─ 9 Series" in await press(pilot, "M")
+        assert "─ Engine steps" in await press(pilot, "M")
 
 
-async def test_a_live_screen_of_nine_has_no_such_key() -> None:
+async def test_a_live_screen_whose_views_all_have_digits_has_no_such_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llmtop.tui.screens.live_screen.LAST_DIGIT", 10)
     app = fixed_app()
     async with running(app, (160, 50)):
         assert "M more" not in app.screen_text()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from llmtop.model import Issue, Severity, Trace
+from llmtop.model import NS_PER_S, Issue, Severity, Trace
 from llmtop.parsers.registry import load
 from llmtop.tui.panes import events, gpu, syscalls, threads
 from llmtop.tui.panes.base import Pane
@@ -25,6 +25,7 @@ from llmtop.tui.screens import diagnosis, kernel, live_screen, thread
 from llmtop.tui.screens.causes import CausesPane
 from llmtop.tui.screens.explore_screen import ExploreApp, ExploreScreen
 from llmtop.tui.screens.reasons import ReasonsPane
+from tests.analysis.engine_rounds import Round, rounds_of
 from tests.kernel_traces import LADDER
 from tests.live_traces import TARGET, Scene, live_trace, probed
 from tests.tui.live_app import fixed_app, press, session_of
@@ -89,7 +90,9 @@ async def draw(app: LiveApp, pilot: Pilot[Any]) -> str:
 def a_live_app() -> LiveApp:
     """With something to show in every view."""
     app, fault = fixed_app(), Issue(Severity.WARNING, "made-up", "made up")
-    session_of(app).now = replace(probed(live_trace(Scene(), 90)), issues=(fault,))
+    trace = probed(live_trace(Scene(), 90))
+    rounds = rounds_of([Round()] * 40, start_ns=trace.end_ns - NS_PER_S)
+    session_of(app).now = replace(trace, issues=(fault,), series={**trace.series, **rounds})
     return app
 
 

@@ -12,7 +12,7 @@ from llmtop.parsers.registry import load
 from llmtop.tui.key_names import key_name
 from llmtop.tui.panes.live import LIVE_VIEWS
 from llmtop.tui.panes.recorded import all_views
-from llmtop.tui.panes.view import Context
+from llmtop.tui.panes.view import LAST_DIGIT, Context
 from llmtop.tui.screens.explore_screen import ExploreApp
 from llmtop.tui.screens.help import HelpPane, HelpScreen, active_keys, columns_here, keys_elsewhere
 from llmtop.tui.textual_private import bindings_of
@@ -182,7 +182,7 @@ async def test_no_text_is_cut_in_a_narrow_terminal() -> None:
         assert isinstance(app.screen, HelpScreen)
         words = words_of(app)
         assert "What happened: faults, clock limits, restarts; Enter goes there" in words
-        digits = " ".join(str(number) for number in range(1, len(LIVE_VIEWS) + 1))
+        digits = " ".join(str(number) for number in range(1, LAST_DIGIT + 1))
         assert f"{digits} Focus a pane by its number" in words
         await pilot.press("end")
         await pilot.pause()

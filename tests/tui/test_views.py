@@ -173,9 +173,10 @@ async def test_series_of_a_server_are_the_table_that_a_file_has() -> None:
 async def test_series_alone_on_a_small_screen_are_reached_with_tab() -> None:
     live = fixed_app()
     async with running(live, (40, 12)) as pilot:
+        assert "Engine steps" in await press(pilot, "shift+tab")
         assert "9 Series" in await press(pilot, "shift+tab")
         assert "1/" in await press(pilot, "down", "up")
-        assert "1 Roofline" in await press(pilot, "tab")
+        assert "1 Roofline" in await press(pilot, "tab", "tab")
 
 
 async def test_a_sort_and_a_filter_are_of_the_rows_that_they_were_set_for() -> None:

@@ -18,6 +18,7 @@ MODULES = (
     "log",
     "lanes",
     "series",
+    "engine_steps",
 )
 """The modules beside this one whose `VIEW` has a `Place`, in the order of Tab. A new one is one file and one line."""
 

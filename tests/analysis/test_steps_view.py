@@ -1,0 +1,89 @@
+import pytest
+
+from llmtop import ids
+from llmtop import vocabulary as v
+from llmtop.analysis.server.step_causes import StepCause
+from llmtop.analysis.server.steps_view import StepsView, steps_heatmap, steps_view
+from llmtop.analysis.views import Heatmap
+from llmtop.model import LIVE, NS_PER_S, Trace, Unknown
+from llmtop.vocabulary import RoundPart
+from tests.analysis.engine_rounds import ENGINE, MS, PLANTED, SERVER, Round, even, rounds_of, series_of, trace_of
+
+
+def seen(trace: Trace) -> StepsView:
+    view = steps_view(trace)
+    assert isinstance(view, StepsView)
+    return view
+
+
+def test_the_numbers_of_even_steps() -> None:
+    view = seen(trace_of(rounds_of([Round()] * 201)))
+    assert (len(view.newest), view.slow, view.tail, view.others, view.notes) == (200, (), None, 0, ())
+    assert (view.p50_ns, view.p99_ns) == (10 * MS, 10 * MS)
+    assert view.per_s == pytest.approx(100.0)
+    assert view.gpu_share == pytest.approx(0.7)
+
+
+def test_steps_a_second_are_of_the_time_in_which_there_was_work() -> None:
+    view = seen(trace_of(rounds_of([Round()] * 100 + [Round().longer(5000 * MS, RoundPart.INPUT)])))
+    assert view.per_s == pytest.approx(100.0)
+
+
+def test_other_threads_that_make_steps_are_counted() -> None:
+    made = rounds_of([Round()] * 60) | rounds_of([Round()] * 40, ids.thread(9, 9))
+    assert seen(trace_of(made)).others == 1
+
+
+def test_a_sample_is_said_to_be_one() -> None:
+    made = rounds_of([Round()] * 200)
+    known = made[ENGINE, v.THREAD_ROUND.name]
+    made |= series_of(ENGINE, v.THREAD_ROUND, [one for i, one in enumerate(known) if i % 100 < 50])
+    (note,) = seen(trace_of(made)).notes
+    assert note.startswith("steps are a sample: those of 66 % of the time")
+
+
+def test_what_cannot_be_told_apart_is_said() -> None:
+    rounds = even(200)
+    rounds[100] = PLANTED[StepCause.OWN_CODE]
+    made = rounds_of(rounds)
+    for part in (RoundPart.QUEUE, RoundPart.COPY, RoundPart.COLLECTION):
+        del made[ENGINE, v.labelled(v.THREAD_ROUND, part).name]
+    notes = seen(trace_of(made)).notes
+    assert [note.partition(":")[0] for note in notes] == ["not told apart from the engine's own code"] * 2
+    assert "threads are followed in slices" in notes[0]
+
+
+def test_garbage_collection_is_said_to_be_among_the_engines_own_code() -> None:
+    rounds = even(200)
+    rounds[100] = PLANTED[StepCause.OWN_CODE]
+    made = rounds_of(rounds)
+    del made[ENGINE, v.labelled(v.THREAD_ROUND, RoundPart.COLLECTION).name]
+    assert seen(trace_of(made)).notes == (
+        "garbage collection is among the engine's own code: no probe sees Python's collector yet",
+    )
+
+
+def test_of_a_server_that_ran_nothing_there_are_no_steps() -> None:
+    made = rounds_of([Round()] * 40) | series_of(SERVER, v.SERVER_RUNNING, [(t * MS, 0.0) for t in range(400)])
+    assert str(steps_view(trace_of(made))) == "no request ran while steps were seen (send the server a request)"
+
+
+def test_steps_stand_in_the_heatmap_when_they_ended_and_as_long_as_they_took() -> None:
+    rounds = [Round()] * 100 + [Round().longer(30 * MS)] * 50
+    made = steps_heatmap(trace_of(rounds_of(rounds)), None, 4 * NS_PER_S, 4)
+    assert isinstance(made, Heatmap)
+    assert (made.step_ns, made.start_ns, made.uppers[0] <= 10 * MS, made.uppers[-1] >= 40 * MS) == (
+        NS_PER_S, -NS_PER_S, True, True,
+    )  # fmt: skip
+    before, first, second, third = made.columns
+    assert before is None
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert (sum(first.rates), sum(second.rates)) == (98.0, 25.0)
+    assert second.p50 is not None
+    assert second.p50.low < 40 * MS <= second.p50.high
+
+
+def test_a_heatmap_of_nothing_says_why() -> None:
+    assert isinstance(steps_heatmap(Trace(LIVE), None, NS_PER_S, 4), Unknown)
