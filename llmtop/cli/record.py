@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +21,7 @@ from llmtop.cli.live import (
     process_id,
     seconds,
 )
+from llmtop.cli.waiting import ended_by_signal
 from llmtop.errors import FileError, UsageError
 from llmtop.session_recording import begin_recording, recordings_folder
 from llmtop.units import binary_bytes, clock_time
@@ -196,7 +195,7 @@ def _record_incidents(args: argparse.Namespace, session: Session, after_s: float
     folder = args.output or recordings_folder()
     incidents = IncidentRecorder(session, args.when, folder, after_s=after_s, kept=kept, tell=_tell)
     _tell(f"{', '.join(one.text for one in args.when)}: looking; files go to {folder}; Ctrl+C ends it")
-    is_over = _ending()
+    is_over = ended_by_signal()
     until_s = time.monotonic() + (args.duration or float("inf"))
     session.start()
     try:
@@ -217,17 +216,9 @@ def _tell(said: str) -> None:
     print(f"llmtop: {said}", file=sys.stderr, flush=True)
 
 
-def _ending() -> threading.Event:
-    """Set when somebody ends the program."""
-    is_over = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: is_over.set())
-    return is_over
-
-
 def _wait(recording: SessionRecording, seconds: float | None) -> None:
     """Until the time is over, somebody ends it, or it ends by itself."""
-    is_over = _ending()
+    is_over = ended_by_signal()
     left = float("inf") if seconds is None else seconds
     while left > 0 and recording.is_running and not is_over.wait(min(left, _LOOK_S)):
         left -= _LOOK_S

@@ -25,6 +25,7 @@ COMMANDS = {
     "snapshot": "one machine-readable look at this machine and its server",
     "record": "keep what the live screen would show in a file that open plays",
     "share": "a copy of a recording without secrets, or a page of it",
+    "export": "serve what the panes show to Prometheus",
     "demo": "start the embedded LLM server with load and attach to it",
     "doctor": "what can be collected here, what cannot, why, and what would change that",
     "completion": "print what makes a shell complete llmtop's arguments: bash, zsh or fish",

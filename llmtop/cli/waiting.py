@@ -1,9 +1,10 @@
-"""How far the reading of a report is, on a line of the terminal that goes again."""
+"""What a command waits for: a report, with how far it has been read on a line that goes; or somebody to end it."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,3 +46,11 @@ def _tell(progress: ReadingProgress, ended: threading.Event, stream: TextIO) -> 
     if said:
         stream.write(_TO_START_AND_CLEAR)
         stream.flush()
+
+
+def ended_by_signal() -> threading.Event:
+    """What is set when somebody ends the program: with Ctrl+C, by a service manager, or by closing its terminal."""
+    is_over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: is_over.set())
+    return is_over

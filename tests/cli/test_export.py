@@ -1,0 +1,220 @@
+"""`llmtop export`: names and units as Prometheus has them, nothing that is not known, and nobody who has no token."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from llmtop import ids
+from llmtop import vocabulary as v
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.series.readings import latest
+from llmtop.cli import main
+from llmtop.cli.export import MetricsServer, address, is_own
+from llmtop.cli.exposition import exported, exposition
+from llmtop.model import LIVE, NS_PER_S, Missing, Trace, Unknown, What
+from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, live_trace, probed
+
+ROOT = Path(__file__).resolve().parents[2]
+HOSTILE = 'a"b\\c\n# HELP x\x1b[2J<b>'
+SCENES = {
+    "two": Scene(gpus=2),
+    "idle": Scene(is_idle=True),
+    "ampere": AMPERE,
+    "no-gpu": NO_GPU,
+    "nothing": NOTHING,
+    "hostile": Scene(hostile=HOSTILE),
+}
+TOKEN = "0123456789abcdef"
+
+
+def parsed(trace: Trace) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Values by name and label values in the order of their names, as Prometheus's own parser reads them."""
+    text = exposition(trace, TARGET).decode()
+    return {
+        (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_values_are_those_of_the_panes_in_base_units() -> None:
+    trace = live_trace(Scene(gpus=2))
+    found = parsed(trace)
+    gpu = trace.tracks[ids.gpu(0)]
+    of_gpu = ("0", str(gpu.facts["uuid"]))
+    sm, power = latest(trace, gpu.id, v.GPU_SM), latest(trace, gpu.id, v.GPU_POWER)
+    assert not isinstance(sm, Unknown)
+    assert found["llmtop_gpu_sm_ratio", of_gpu] == pytest.approx(sm / 100)
+    assert found["llmtop_gpu_power_watts", of_gpu] == power
+    cpu = latest(trace, ids.SELF, v.SELF_CPU)
+    assert not isinstance(cpu, Unknown)
+    assert found["llmtop_self_cpu_seconds_total", ()] == pytest.approx(cpu / NS_PER_S)
+    assert found["llmtop_server_now_output_tokens_per_second", ()] > 100
+    assert {name for name, _ in found} >= {
+        "llmtop_roofline_flops_per_byte",
+        "llmtop_roofline_roof_ratio",
+        "llmtop_threads_cpu_cores",
+        "llmtop_server_now_ttft_p99_at_least_seconds",
+    }
+
+
+@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
+def test_each_scene_is_a_page_that_prometheus_reads(scene: Scene) -> None:
+    trace = probed(live_trace(scene))
+    samples = list(exported(trace, TARGET))
+    assert len(parsed(trace)) == len(samples), "no two samples are one to Prometheus"
+    names: dict[str, list[str]] = {}
+    for one in samples:
+        assert re.fullmatch(r"llmtop_[a-z0-9_]+[a-z0-9]", one.name)
+        assert not re.search(r"_([a-z]+)_\1$", one.name)
+        assert names.setdefault(one.name, [name for name, _ in one.labels]) == [name for name, _ in one.labels]
+
+
+def test_what_is_not_known_is_absent_and_says_why() -> None:
+    missing = Missing(What("nvml"), Unknown("there is no driver", "install it"))
+    trace = replace(live_trace(NO_GPU), missing=(missing,))
+    found = parsed(trace)
+    assert not any(name.startswith(("llmtop_gpu_", "llmtop_roofline_")) for name, _ in found)
+    assert found["llmtop_missing", ("there is no driver", "nvml")] == 1.0
+    assert parsed(Trace(LIVE, end_ns=NS_PER_S)) == {}
+
+
+def test_findings_are_there_while_they_hold() -> None:
+    trace = live_trace()
+    rules = [labels[1] for name, labels in parsed(trace) if name == "llmtop_finding"]
+    assert sorted(rules) == sorted(one.rule for one in diagnose(trace).findings)
+    assert rules
+
+
+def test_the_dashboard_asks_for_what_there_is() -> None:
+    board = json.loads((ROOT / "docs" / "grafana-dashboard.json").read_text())
+    asked = {
+        name
+        for panel in board["panels"]
+        for target in panel.get("targets", ())
+        for name in re.findall(r"llmtop_\w+", target["expr"])
+    }
+    pages = (exposition(probed(live_trace(scene)), TARGET).decode() for scene in SCENES.values())
+    there = {name for page in pages for name in re.findall(r"^(llmtop_\w+)", page, re.MULTILINE)}
+    assert asked
+    assert asked <= there
+
+
+# -- over HTTP -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def serving(token: str = "", page: bytes = b"x 1\n") -> Iterator[tuple[str, list[int]]]:
+    made: list[int] = []
+
+    def make() -> bytes:
+        made.append(1)
+        if not page:
+            raise ValueError("secret")
+        return page
+
+    server = MetricsServer(("127.0.0.1", 0), make, token)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://{server.shown}", made
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(30)
+
+
+def get(url: str, **headers: str) -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def test_the_page_is_served_and_made_once_for_many_who_ask() -> None:
+    with serving() as (url, made):
+        assert [get(f"{url}/metrics") for _ in range(3)] == [(200, b"x 1\n")] * 3
+        assert get(f"{url}/metrics?x=1")[0] == 200
+        assert get(f"{url}/")[0] == 404
+        assert get(f"{url}/../etc/passwd")[0] == 404
+    assert len(made) <= 4
+
+
+def test_without_the_token_nobody_is_let_in() -> None:
+    with serving(TOKEN) as (url, made):
+        wrong: tuple[dict[str, str], ...] = (
+            {},
+            {"Authorization": TOKEN},
+            {"Authorization": "Bearer "},
+            {"Authorization": f"Bearer {TOKEN}x"},
+        )
+        assert [get(f"{url}/metrics", **headers)[0] for headers in wrong] == [401] * 4
+        assert get(f"{url}/nothing", Authorization="Bearer \u00e4")[0] == 401
+        assert made == []
+        assert get(f"{url}/metrics", Authorization=f"Bearer {TOKEN}") == (200, b"x 1\n")
+
+
+def test_a_page_that_cannot_be_made_costs_itself_alone() -> None:
+    with serving(page=b"") as (url, _):
+        status, said = get(f"{url}/metrics")
+        assert (status, b"secret" in said) == (500, False)
+        assert get(f"{url}/")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
+     ("10.0.0.7", False), ("localhost.evil", False)],
+)  # fmt: skip
+def test_what_only_this_machine_reaches_needs_no_token(host: str, own: bool) -> None:
+    assert is_own(host) is own
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--listen", "0.0.0.0:0"], 2, "others can reach 0.0.0.0: --token-file FILE keeps them out"),
+        (["--listen", "0.0.0.0:0", "--token-file", "none"], 1, "none cannot be read: No such file"),
+        (["--listen", "0.0.0.0:0", "--token-file", "short"], 2, "is no token: 16 characters at least"),
+        (["--listen", "127.0.0.1:0", "--token-file", "empty"], 2, "is no token"),
+        (["--listen", "192.0.2.1:9", "--token-file", "good"], 1, "192.0.2.1:9 cannot be listened at"),
+    ],
+)
+def test_faults_are_told_in_one_line(
+    arguments: list[str],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("short", "abc\n"), ("empty", ""), ("good", f"{TOKEN}\nmore")):
+        Path(name).write_text(text)
+    assert main(["export", *arguments]) == code
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["9400", "host", "host:", "host:99999", "http://x:1", "::1:9400", ""])
+def test_an_address_is_a_host_and_a_port(text: str) -> None:
+    with pytest.raises(Exception, match="is no address"):
+        address(text)
+
+
+def test_it_serves_this_machine_until_the_time_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "--listen", "127.0.0.1:0", "--seconds", "0.5"]) == 0
+    assert re.search(r"serving http://127\.0\.0\.1:\d+/metrics; Ctrl\+C ends it", capsys.readouterr().err)
