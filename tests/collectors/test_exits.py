@@ -64,6 +64,13 @@ def test_a_zombie_tells_the_signal_before_and_after_its_parent_has_noticed(
     assert reaped == as_zombie
 
 
+def test_what_is_closed_may_be_closed_again() -> None:
+    watch = Exits(log=Log())
+    watch.open()
+    watch.close()
+    watch.close()
+
+
 def test_of_one_that_nobody_followed_the_zombie_tells_or_the_kernels_log() -> None:
     with python(SLEEPER) as program:
         os.kill(program.pid, signal.SIGKILL)
