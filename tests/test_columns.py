@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from array import array
+from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
@@ -171,3 +172,18 @@ def test_times_since_a_row_are_put_where_there_is_one_that_is_not_later(pairs: l
         times = array("d", [-1.0]) * len(pairs)
         columns.put_times(times, moments, since, rows)
         assert times.tolist() == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=20))
+def test_what_each_number_covers_between_two_moments_is_its_share_of_every_nanosecond(
+    stretches: list[tuple[int, int, int]],
+) -> None:
+    at, rows = 0, []
+    for number, length, gap in stretches:
+        rows.append((number, at + gap, at + gap + length))
+        at += gap + length
+    numbers, starts, ends = (array("q", column) for column in zip(*rows, strict=True))
+    since, until = at // 4, at - at // 5
+    each_ns = [number for number, start, end in rows for t in range(start, end) if since <= t < until]
+    for _ in both_ways():
+        assert columns.covered_by(numbers, starts, ends, since, until) == Counter(each_ns)

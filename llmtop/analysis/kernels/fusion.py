@@ -14,8 +14,9 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.counters import number
-from llmtop.analysis.kernels.family import KernelFamily
+from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.analysis.kernels.table import has_counters, kernels_of
+from llmtop.columns import alike
 from llmtop.facts import OriginFact
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S
@@ -123,17 +124,15 @@ def is_chosen(trace: Trace) -> bool:
 def _streams(kernels: Kernels) -> Iterator[list[int]]:
     """Launches by device and stream, in the order in which they ran (of a report: were captured)."""
     table = kernels.table
-    members: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-    for i, place in enumerate(zip(table.device, table.stream, strict=True)):
-        members[place].append(i)
-    for launches in members.values():
-        yield sorted(launches, key=lambda i: table.start_ns[i])  # -1 of all keeps the order of capture
+    for launches in alike([table.device, table.stream]) if len(table) else ():
+        yield sorted(launches, key=table.start_ns.__getitem__)  # -1 of all keeps the order of capture
 
 
 def _runs(kernels: Kernels, launches: Sequence[int]) -> Iterator[list[int]]:
+    are_steps, name_ids = [is_step(kernel_kind(name)) for name in kernels.table.names], kernels.table.name_id
     run: list[int] = []
     for i in launches:
-        if is_step(kernels.kind(i)):
+        if are_steps[name_ids[i]]:
             run.append(i)
             continue
         if _is_chain(kernels, run):

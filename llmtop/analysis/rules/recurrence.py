@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from operator import add
 from statistics import median
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.timeline.work import work_by_gpu
+from llmtop.columns import differences, picked, shifted
 from llmtop.frozen import frozen
 from llmtop.model import SpanKind
 from llmtop.text import range_name
@@ -63,12 +66,9 @@ def _gaps_in_ranges(trace: Trace, gpu: TrackId, name: str) -> Sequence[Sequence[
     wanted = {i for i, full in enumerate(ranges.names) if range_name(full) == name}
     rows = zip(ranges.name_id, ranges.start_ns, ranges.end_ns, strict=True)
     windows = [(start, end) for name_id, start, end in rows if name_id in wanted]
-    gaps = [(work.reach[i - 1], work.starts[i]) for i in work.gaps()]
-    twice_middle = [since + until for since, until in gaps]
+    gaps = array("q", work.gaps())
+    since, until = picked(work.reach, shifted(gaps, -1)), picked(work.starts, gaps)
+    twice_middle, lengths = array("q", map(add, since, until)), differences(until, since)
     return [
-        [
-            until - since
-            for since, until in gaps[bisect_left(twice_middle, 2 * start) : bisect_right(twice_middle, 2 * end)]
-        ]
-        for start, end in windows
+        lengths[bisect_left(twice_middle, 2 * start) : bisect_right(twice_middle, 2 * end)] for start, end in windows
     ]

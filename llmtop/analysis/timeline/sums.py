@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.analysis.timeline.host import LAUNCH_GAP_NS, Label
-from llmtop.columns import in_order, is_rising, narrow
+from llmtop.columns import covered_by, in_order, is_rising, narrow
 from llmtop.frozen import frozen
 
 _FEW = 64
@@ -73,13 +73,8 @@ class IdlePieces:
 
     def within(self, start: int, end: int) -> dict[Label, int]:
         """How much of each label, in ns, lies between two moments."""
-        found: dict[Label, int] = {}
-        for i in range(max(0, bisect_right(self.starts, start) - 1), bisect_right(self.starts, end)):
-            ns = min(self.ends[i], end) - max(self.starts[i], start)
-            if ns > 0:
-                label = self.labels[self.numbers[i]]
-                found[label] = found.get(label, 0) + ns
-        return found
+        found = covered_by(self.numbers, self.starts, self.ends, start, end)
+        return {self.labels[number]: ns for number, ns in found.items()}
 
 
 class PieceRecorder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import accumulate, chain, compress, count, islice
 from operator import gt, sub
@@ -30,10 +30,10 @@ class GpuWork:
         reach: When all work up to and including this one had ended.
     """
 
-    starts: Sequence[int]
-    ends: Sequence[int]
-    joins: Sequence[int]
-    reach: Sequence[int]
+    starts: array[int]
+    ends: array[int]
+    joins: array[int]
+    reach: array[int]
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from llmtop import ids
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.analysis.timeline.cover import Cover
+from llmtop.columns import alike, picked
 from llmtop.frozen import frozen
 from llmtop.model import GPU_WORK, SpanKind, TrackId
 
@@ -104,14 +105,11 @@ def _parts(spans: SpanTable, owner: Callable[[str], TrackId]) -> Iterator[tuple[
     families = [kernel_kind(name).family if spans.kind == SpanKind.KERNEL else None for name in spans.names]
     owners = [owner(track) for track in spans.tracks]
     found: dict[tuple[TrackId, KernelFamily | None], Columns] = {}
-    by_ids: dict[tuple[int, int], Columns] = {}
-    for track, name, start, end in zip(spans.track_id, spans.name_id, spans.start_ns, spans.end_ns, strict=True):
-        columns = by_ids.get((track, name))
-        if columns is None:
-            key = owners[track], families[name]
-            columns = by_ids[track, name] = found.setdefault(key, (array("q"), array("q")))
-        columns[0].append(start)
-        columns[1].append(end)
+    for same in alike([spans.track_id, spans.name_id]) if len(spans) else ():
+        key = owners[spans.track_id[same[0]]], families[spans.name_id[same[0]]]
+        starts, ends = found.setdefault(key, (array("q"), array("q")))
+        starts.extend(picked(spans.start_ns, same))
+        ends.extend(picked(spans.end_ns, same))
     for (own, family), columns in found.items():
         yield own, family, columns
 
