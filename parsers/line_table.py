@@ -146,7 +146,7 @@ class _Header:
     files: tuple[SourceName, ...]
 
     def file(self, index: int) -> SourceName | None:
-        return self.files[index] if 0 <= index < len(self.files) else None
+        return self.files[index] if index < len(self.files) else None
 
 
 def line_programs(section: bytes, strings: bytes = b"") -> Iterator[LineProgram]:
@@ -197,9 +197,15 @@ def _entries(cursor: _Cursor, strings: bytes) -> tuple[SourceName, ...]:
     """The tables of DWARF 5: directories, then files, each with what it tells of them."""
     directories = [str(one.get(_PATH, "")) for one in _described(cursor, strings)]
     return tuple(
-        SourceName(_joined(directories, int(one.get(_DIRECTORY, 0)), str(one.get(_PATH, ""))), int(one.get(_SIZE, 0)))
+        SourceName(_joined(directories, _count(one, _DIRECTORY), str(one.get(_PATH, ""))), _count(one, _SIZE))
         for one in _described(cursor, strings)
     )
+
+
+def _count(entry: dict[int, int | str], what: int) -> int:
+    """A number that an entry tells; 0 where it tells none, or a text in its place."""
+    told = entry.get(what)
+    return told if isinstance(told, int) else 0
 
 
 def _described(cursor: _Cursor, strings: bytes) -> Iterator[dict[int, int | str]]:
@@ -226,7 +232,7 @@ def _form(cursor: _Cursor, form: int, strings: bytes) -> int | str:
 
 
 def _joined(directories: list[str], directory: int, name: str) -> str:
-    path = posixpath.join(directories[directory], name) if 0 <= directory < len(directories) else name
+    path = posixpath.join(directories[directory], name) if directory < len(directories) else name
     return posixpath.normpath(path) if path else path
 
 

@@ -252,7 +252,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, 9)
-        process.wait()
 
 
 def _follow(process: subprocess.Popen[bytes], report: Path, draft: Path) -> bytes:

@@ -259,6 +259,13 @@ def test_facts_of_the_shipped_trace() -> None:
     )
 
 
+@pytest.mark.parametrize(("number", "facts"), [(0, {}), (1, {"sm_count": 1, "memory_total": 1}), ("8", {}), (-1, {})])
+def test_what_a_gpu_has_none_of_is_not_told(number: object, facts: dict[str, int], tmp_path: Path) -> None:
+    device = {"id": 0, "name": "NVIDIA X", "numSms": number, "totalGlobalMem": number}
+    trace = opened(tmp_path, written(few_events(), deviceProperties=[device]))
+    assert trace.tracks[ids.gpu(0)].facts == facts
+
+
 @pytest.mark.parametrize("indent", [None, 0, 2, 4])
 def test_any_layout_is_read_alike(indent: int | None, tmp_path: Path) -> None:
     trace = opened(tmp_path, written(few_events(), indent))

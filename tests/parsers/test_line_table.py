@@ -115,6 +115,15 @@ def test_what_nobody_asks_for_is_passed_over_in_all_forms_of_fixed_length(form: 
     assert first == LineRow(0, SourceName("c.cu", 200), 1)
 
 
+def test_texts_in_place_of_numbers_are_none() -> None:
+    """A path, its directory and its size, all as text."""
+    directories = b"\x01\x01\x08" + b"\x02" + b"/zero\0" + b"/one\0"
+    files = b"\x03\x01\x08\x02\x08\x04\x08" + b"\x02" + b"a.cu\x001\0x\0" + b"b.cu\0one\x007\0"
+    rest = b"\x01\x01\x01\xfb\x0e\x0a" + LENGTHS + directories + files
+    header = b"\x05\x00\x08\x00" + len(rest).to_bytes(4, "little") + rest
+    assert rows(unit(header + SET_ADDRESS + b"\x01" + END))[0] == LineRow(0, SourceName("/zero/b.cu", 0), 1)
+
+
 def test_a_form_that_is_not_known_is_told() -> None:
     rest = b"\x01\x01\x01\xfb\x0e\x0a" + LENGTHS + b"\x01\x01\x7f\x01"
     header = b"\x05\x00\x08\x00" + len(rest).to_bytes(4, "little") + rest

@@ -127,6 +127,16 @@ def test_a_copy_says_whether_its_host_memory_is_pageable(capture: Capture, tmp_p
     assert [copies.names[i] for i in copies.name_id] == ["copy HtoD (pageable)", "copy HtoD"]
 
 
+def test_copies_are_named_by_their_numbers(capture: Capture, tmp_path: Path) -> None:
+    """ENUM_CUDA_MEMCPY_OPER; what a newer nsys may add is a copy."""
+    for kind in range(15):
+        capture.copy(100 * kind, 100 * kind + 50, capture.call("cudaMemcpyAsync", 100 * kind, 100 * kind + 9), kind)
+    copies = capture.trace(tmp_path).spans["memcpy"]
+    ways = ("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
+    moved = ("migration HtoD", "migration DtoH", "migration DtoD")
+    assert [copies.names[i] for i in copies.name_id] == ["copy", *(f"copy {way}" for way in ways), *moved, "copy"]
+
+
 def test_what_was_not_collected_is_missing_with_what_collects_it(capture: Capture, tmp_path: Path) -> None:
     trace = capture.trace(tmp_path)
     remedies = {str(missing.what): missing.why.remedy for missing in trace.missing}

@@ -131,6 +131,16 @@ def test_a_cell_of_an_interior_page_is_of_five_bytes(tmp_path: Path, place: int,
         read(path, root)
 
 
+def test_what_of_a_page_is_kept_for_others_holds_no_record(tmp_path: Path) -> None:
+    """Byte 20 of the file (1.3): such as the checksums of some builds."""
+    path, root = table_of(tmp_path / "kept.sqlite", [1])
+    content = bytearray(path.read_bytes())
+    content[20] = 32
+    path.write_bytes(content)
+    with pytest.raises(UnfitError, match="outside of its page"):
+        only_row(path, root, 1, 0)
+
+
 def test_pages_that_are_below_themselves_are_no_tree(tmp_path: Path) -> None:
     path, root = made(tmp_path / "circle.sqlite", [(i, "b", -i, 7) for i in range(300)])
     content = bytearray(path.read_bytes())
