@@ -17,14 +17,18 @@ from llmtop.cli.live import (
     add_probes_argument,
     endpoint,
     find,
+    interval,
     live_session,
     objectives,
     process_id,
     seconds,
 )
+from llmtop.cli.waiting import ended_by_signal
 from llmtop.model import Missing, Unknown
 
 if TYPE_CHECKING:
+    import threading
+
     from llmtop.analysis.server.fault import Fault
     from llmtop.session import Session
 
@@ -52,6 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seconds", metavar="N", type=seconds, default=1.0, help="how long to look (default 1)")
     parser.add_argument(
+        "--interval",
+        metavar="S",
+        type=interval,
+        help="go on, with a document on a line every S seconds, each of the time since the one before; Ctrl+C ends it",
+    )
+    parser.add_argument(
         "--wait",
         metavar="S",
         type=patience,
@@ -61,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look for a while, then print one JSON document.
+    """Look for a while, then print one JSON document; or one after another.
 
     Returns:
         0; or 1 where the server, or a part of it, is dead, stopped, hung or failing: the document says what.
@@ -70,20 +80,22 @@ def run(args: argparse.Namespace) -> int:
     from llmtop.cli.snapshot_json import snapshot_document
 
     target = find(args.attach) if args.attach is not None else None
-    window_s = max(args.seconds, _MIN_WINDOW_S)
-    interval_s = min(window_s / 3, _LOOKS_EVERY_S)
+    window_s = max(args.interval or args.seconds, _MIN_WINDOW_S)
     session = live_session(
         target,
-        interval_s,
+        min(window_s / 3, _LOOKS_EVERY_S),
         dtype=args.dtype,
         endpoint=endpoint(args),
         probes=args.probes,
         objectives=objectives(args),
     )
     session.ask(whats.PYTHON_FRAMES, args.python)
+    is_over = ended_by_signal() if args.interval is not None else None
     session.start()
     try:
         late = wait_until_ready(session, args.wait) if target is not None else ()
+        if is_over is not None:
+            return _stream(session, late, window_s, is_over)
         started = time.monotonic()
         time.sleep(window_s)
         window_s = time.monotonic() - started
@@ -94,6 +106,21 @@ def run(args: argparse.Namespace) -> int:
     json.dump(snapshot_document(trace, session.target, window_s), sys.stdout, allow_nan=False, indent=2)
     sys.stdout.write("\n")
     return _exit_code(liveness(trace).gravest if session.target is not None else None)
+
+
+def _stream(session: Session, late: tuple[Missing, ...], interval_s: float, is_over: threading.Event) -> int:
+    """A document on a line each time, until somebody ends it."""
+    from llmtop.cli.snapshot_json import snapshot_document
+
+    started = time.monotonic()
+    while not is_over.wait(interval_s):
+        trace, now = session.trace(), time.monotonic()
+        trace = replace(trace, missing=(*late, *trace.missing))
+        json.dump(snapshot_document(trace, session.target, now - started), sys.stdout, allow_nan=False)
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+        started, late = now, ()
+    return 0
 
 
 def _exit_code(fault: Fault | None) -> int:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
 import threading
 from types import TracebackType
 from typing import Self
@@ -73,3 +77,26 @@ def test_one_that_cannot_run_here_is_not_waited_for() -> None:
 
 def test_there_may_be_no_patience() -> None:
     assert (patience("0"), patience("2.5")) == (0.0, 2.5)
+
+
+def test_a_stream_is_a_document_a_line_until_somebody_ends_it() -> None:
+    command = [sys.executable, "-m", "llmtop", "snapshot", "--interval", "0.3"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        documents = [json.loads(process.stdout.readline()) for _ in range(3)]
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        assert process.wait(30) == 0
+    assert {one["schema"] for one in documents} == {"llmtop.snapshot/1"}
+    assert all(0.3 <= one["window_s"] < 10 for one in documents)
+
+
+def test_a_stream_whose_reader_leaves_ends() -> None:
+    command = [sys.executable, "-m", "llmtop", "snapshot", "--interval", "0.3"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(30) == 0
+        assert process.stderr.read() == ""
