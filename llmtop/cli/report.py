@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json", "md", "csv", "html")
 STACK_FORMATS = ("folded", "speedscope")
+TRACE_FORMATS = ("perfetto",)
 OF_KERNELS = ("line", "instruction", "occupancy", "traffic")
 """What is told of chosen kernels, if one likes: the values of `CodeBy`, and pages of kernels."""
 BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory", "series", *OF_KERNELS)
@@ -38,9 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--together", action="store_true", help=TOGETHER)
     parser.add_argument(
         "--format",
-        choices=(*FORMATS, *STACK_FORMATS),
+        choices=(*FORMATS, *STACK_FORMATS, *TRACE_FORMATS),
         default="text",
-        help="default: text; folded and speedscope are its stacks alone, for tools that draw these",
+        help="default: text; folded and speedscope are its stacks alone, for tools that draw these; perfetto is a "
+        "recording as a Chrome trace",
     )
     parser.add_argument(
         "--range",
@@ -187,7 +189,7 @@ def report(
     each_range: bool = False,
     by: PartTable[Any] | None = None,
 ) -> Iterator[str]:
-    """The report in one of `FORMATS` or `STACK_FORMATS`, in parts.
+    """The report in one of `FORMATS`, `STACK_FORMATS` or `TRACE_FORMATS`, in parts.
 
     Args:
         trace: What it is of.
@@ -203,6 +205,10 @@ def report(
             from llmtop.cli.text_layout import terminal_style
 
             return report_text(trace, terminal_style(each_range=each_range, by=by, to_terminal=to_terminal))
+        case "perfetto":
+            from llmtop.cli.report_perfetto import report_perfetto
+
+            return report_perfetto(trace)
         case "folded" | "speedscope":
             from llmtop.cli.report_stacks import report_stacks
 
