@@ -88,6 +88,8 @@ _KEPT: Final = frozenset(
 """Fields with llmtop's own words and numbers: with another one nothing could be read any more."""
 
 _HOME: Final = re.compile(r"/(?:home|Users)/([^/\s'\":,;()]+)")
+_NOBODY: Final = frozenset({"user", "ubuntu", "debian", "admin", "ec2-user", "runner", "app"})
+"""Accounts that are no person's."""
 _PATH: Final = re.compile(r"(?<![\w.:/>…-])(?:~|\.\.?)?(?:/[^/\s'\":,;()<>|=]+)+/([^/\s'\":,;()<>|=]*)")
 _SYSTEM: Final = re.compile(r"/(?:proc|sys|dev|usr/bin|usr/sbin|usr/lib\w*|bin|sbin|lib\w*|run|boot)/")
 """Paths that all machines have."""
@@ -148,12 +150,13 @@ class Secrets:
         """Note what a document tells to be secret."""
         for name, value in _texts(document):
             for user in _HOME.findall(value):
-                self._note(SecretKind.USER, user)
+                if user not in _NOBODY:
+                    self._note(SecretKind.USER, user)
             kind = _BY_FIELD.get(name)
             if kind is not None:
                 self._note(kind, value)
         for track in _tracks(document):
-            if (kind := _BY_TRACK.get(track["kind"])) is not None:
+            if (kind := _kind_of_name(track)) is not None:
                 self._note(kind, track["name"])
 
     def _note(self, kind: SecretKind, value: str) -> None:
@@ -184,15 +187,19 @@ class Secrets:
             metric, label = parted(document)  # a label may be the name of a program
             return f"{metric}{document[len(metric) : len(metric) + 1]}{self.text(label)}"
         if isinstance(document, str):
-            return self._field(name, document)
+            return self._field(document, _BY_FIELD.get(name))
         if isinstance(document, dict):
-            return {key: self.without(value, key) for key, value in document.items()}
+            kind = _kind_of_name(document)
+            return {
+                key: self._field(value, kind) if key == "name" and kind is not None else self.without(value, key)
+                for key, value in document.items()
+            }
         if isinstance(document, list):
             return [self.without(one, name) for one in document]
         return document
 
-    def _field(self, name: str, value: str) -> Any:
-        kind = _BY_FIELD.get(name)
+    def _field(self, value: str, kind: SecretKind | None) -> Any:
+        """A text that is of some kind by its place."""
         if kind in _WHOLE and kind in self._out and value:
             self._count(kind, value, "")
             return TAKEN
@@ -253,8 +260,9 @@ class Secrets:
 
 
 def _is_telling(kind: SecretKind, value: str) -> bool:
-    """Whether a value is looked for in sentences: a model "small", a program "python" are words of them."""
-    return kind not in ASKED_FOR or len(value) >= _TELLING or any(map(str.isdigit, value))
+    """Whether a value is looked for in sentences: a model "small", a program "bash", a line "OK" are words."""
+    is_word = kind in ASKED_FOR or kind is SecretKind.LOG
+    return not is_word or len(value) >= _TELLING or any(map(str.isdigit, value))
 
 
 def _shortened(path: str) -> str:
@@ -274,10 +282,15 @@ def _texts(document: Any, name: str = "") -> Iterator[tuple[str, str]]:
             yield from _texts(one, name)
 
 
-def _tracks(document: Any) -> Iterator[Mapping[str, str]]:
-    """All tracks that are told whole: by a row of their own, or in a block."""
+def _tracks(document: Any) -> Iterator[Mapping[str, Any]]:
+    """What may be tracks: a row of its own, or those of a block."""
     if isinstance(document, dict):
         several = document.get("tracks")
-        for one in (document, *(several.values() if isinstance(several, dict) else ())):
-            if isinstance(one, dict) and isinstance(one.get("kind"), str) and isinstance(one.get("name"), str):
-                yield one
+        tracks = several.values() if isinstance(several, dict) else ()
+        yield from (one for one in (document, *tracks) if isinstance(one, dict))
+
+
+def _kind_of_name(track: Mapping[str, Any]) -> SecretKind | None:
+    """What the name of a track is, where it is none of llmtop's own."""
+    kind, name = track.get("kind"), track.get("name")
+    return _BY_TRACK.get(kind) if isinstance(kind, str) and isinstance(name, str) else None

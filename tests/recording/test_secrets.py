@@ -37,7 +37,7 @@ from llmtop.recording.copies import RecordedRows, write_copy
 from llmtop.recording.reader import RecordingReader
 from llmtop.recording.row_reader import RowReader
 from llmtop.recording.row_writer import RowWriter
-from llmtop.recording.secrets import SecretKind, Secrets
+from llmtop.recording.secrets import TAKEN, SecretKind, Secrets
 from llmtop.recording.writer import RecordingWriter
 from tests.live_traces import TARGET, live_trace
 
@@ -209,6 +209,27 @@ def test_what_is_one_stays_one_and_what_is_removed_is_counted() -> None:
         (SecretKind.HOST, "gpu7", "host-1", 2),
         (SecretKind.HOST, "gpu7.lan", "host-1", 2),
     ]
+
+
+def test_names_of_machines_and_programs_go_from_their_tracks_however_short() -> None:
+    secrets = Secrets(is_anonymous=True)
+    block = {"tracks": {"host": {"kind": "host", "name": "vm"}, "neighbour:7": {"kind": "neighbour", "name": "bash"}}}
+    secrets.learn(block)
+    assert secrets.without(block) == {
+        "tracks": {
+            "host": {"kind": "host", "name": "host-1"},
+            "neighbour:7": {"kind": "neighbour", "name": "program-1"},
+        }
+    }
+    assert secrets.without({"kind": "thread", "name": "bash"}) == {"kind": "thread", "name": "bash"}
+    assert Secrets().without(block["tracks"]["neighbour:7"]) == block["tracks"]["neighbour:7"]
+
+
+def test_accounts_of_nobody_and_short_lines_of_a_log_are_words() -> None:
+    secrets = Secrets()
+    secrets.learn({"log_end": "OK", "directory": "/home/user/llm"})
+    found = secrets.without({"log_end": "OK", "x": "it is OK for another user in /home/user/llm"})
+    assert found == {"log_end": TAKEN, "x": "it is OK for another user in …"}
 
 
 def test_a_short_name_that_is_a_word_goes_from_its_field_alone() -> None:
