@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,8 @@ enum { ASLEEP, LOCK, FAULTS, ALLOCATION, COPY, QUEUE, OWN_CODE, MORE_WORK, SLOWE
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_barrier_t launched, waited;
-static volatile int hold, is_held, is_apart;
+static sem_t hold, burn;
+static volatile int is_held, is_apart;
 static volatile long burn_until;
 
 static long now(void)
@@ -55,11 +57,9 @@ static void sleep_for(long ns)
 
 static void *holder(void *unused)
 {
-	for (;; sleep_for(MS / 10)) {
-		if (!hold)
-			continue;
+	for (;;) {
+		sem_wait(&hold);
 		pthread_mutex_lock(&lock);
-		hold = 0;
 		is_held = 1;
 		sleep_for(PLANTED_NS);
 		is_held = 0;
@@ -68,11 +68,19 @@ static void *holder(void *unused)
 	return unused;
 }
 
+/* Where the engine comes before all else on the machine, they come before the engine. */
 static void *burner(void *unused)
 {
-	for (;; sleep_for(MS / 2))
+	struct sched_param first;
+	int policy;
+	pthread_getschedparam(pthread_self(), &policy, &first);
+	first.sched_priority += policy == SCHED_RR;
+	pthread_setschedparam(pthread_self(), policy, &first);
+	for (;;) {
+		sem_wait(&burn);
 		while (now() < burn_until)
 			;
+	}
 	return unused;
 }
 
@@ -102,7 +110,7 @@ static void plant(int cause)
 		sleep_for(PLANTED_NS);
 		break;
 	case LOCK:
-		hold = 1;
+		sem_post(&hold);
 		while (!is_held)
 			sched_yield();
 		pthread_mutex_lock(&lock);
@@ -120,7 +128,9 @@ static void plant(int cause)
 		cuMemcpyHtoDAsync_v2();
 		break;
 	case QUEUE:
-		burn_until = now() + 4 * PLANTED_NS;
+		burn_until = now() + 2 * PLANTED_NS;
+		for (int i = 0; i < BURNERS; i++)
+			sem_post(&burn);
 		work(PLANTED_NS / 2);
 		burn_until = 0;
 		break;
@@ -171,6 +181,8 @@ int main(int argc, char **argv)
 	long steps = atol(argv[2]), every = atol(argv[3]);
 	pthread_t thread;
 	is_apart = !strcmp(argv[1], "apart");
+	sem_init(&hold, 0, 0);
+	sem_init(&burn, 0, 0);
 	pthread_barrier_init(&launched, NULL, 2);
 	pthread_barrier_init(&waited, NULL, 2);
 	puts("ready");

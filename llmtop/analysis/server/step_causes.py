@@ -70,7 +70,7 @@ class StepCause(StrEnum):
     FAULTS = "page faults"
     ASLEEP = "asleep in a call"
     OWN_CODE = "the engine's own code"
-    UNSEEN = "not told: the scheduler was not looked at then"
+    UNSEEN = "not told: not all was looked at then"
 
 
 _OF_PARTS = {
@@ -84,7 +84,8 @@ _OF_PARTS = {
 """What is measured as such, what is known best first: a sleep within an allocation is the allocation's."""
 _BY_WORK = frozenset({StepCause.PREFILL, StepCause.PREEMPTION, StepCause.MORE_WORK})
 """More work is also launched for longer: what the CPU has more then is the same cause."""
-_SCHEDULED = (RoundPart.QUEUE, RoundPart.LOCK, RoundPart.ASLEEP)
+_OF_THE_CPU = (RoundPart.QUEUE, RoundPart.LOCK, RoundPart.ASLEEP, RoundPart.ALLOCATION, RoundPart.COPY)
+"""All that must have been looked at for the rest to be called the engine's own code."""
 
 
 @frozen
@@ -206,7 +207,7 @@ class StepJudge:
         more_faults = (step.faults or 0.0) - (self._usual.faults or 0.0)
         if more_faults * _NS_PER_FAULT >= ns > 0:
             return StepCause.FAULTS
-        return StepCause.OWN_CODE if all(part in step.parts for part in _SCHEDULED) else StepCause.UNSEEN
+        return StepCause.OWN_CODE if all(part in step.parts for part in _OF_THE_CPU) else StepCause.UNSEEN
 
     def _has_late_rank(self, step: EngineStep) -> bool:
         """Whether another rank was late on the CPU by about as much as this one waited longer."""

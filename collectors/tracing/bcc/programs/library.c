@@ -141,24 +141,25 @@ static __always_inline void end_round(struct library_thread *thread, struct gpu_
 }
 
 /* A wait for the GPU is over. It ends the round of the thread that waited; of one that launches nothing itself, as vLLM's
- * that copies outputs, that of the thread which launches and does not wait. */
+ * that copies outputs, that of the thread which launches and does not wait. Where launches are not counted all the time,
+ * each wait ends a round, and who launches is known from when they were. */
 static __always_inline void waited(struct library_thread *thread, u64 who, u64 now)
 {
-	u32 tgid = who >> 32, *other = 0;
+	u32 tgid = who >> 32, *other = launchers.lookup(&tgid);
 	struct gpu_round_key key = {.end = now, .tid = who, .tgid = tgid};
 	u64 wait = thread->round_wait > thread->woken_late ? thread->round_wait - thread->woken_late : 0;
-	if (thread->round_launches || uncounted.lookup(&tgid)) {
+	bool each = uncounted.lookup(&tgid);
+	if (thread->round_launches || (each && (thread->launches || !other))) {
 		thread->waits_itself = SELDOM;
 		end_round(thread, &key, wait, faults_so_far());
 		return;
 	}
-	other = launchers.lookup(&tgid);
 	if (!other || *other == key.tid)
 		return;
 	key.tid = *other;
 	struct library_thread *launcher = library_threads.lookup(&key.tid);
 	thread->round_wait = thread->woken_late = 0;
-	if (!launcher || !launcher->round_launches)
+	if (!launcher || !(launcher->round_launches || each))
 		return;
 	if (launcher->waits_itself)
 		launcher->waits_itself--;

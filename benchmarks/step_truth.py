@@ -1,0 +1,170 @@
+"""Are slow steps of an engine found, with the cause that was planted, and what does that cost?
+
+Usage: sudo .venv/bin/python benchmarks/step_truth.py [STEPS [EVERY]]
+
+An engine (tests/workloads/engine_steps.c) makes about 190 steps a second on a stand-in for libcuda, before all others
+on the machine. Every so many steps one has a cause to be slow, and the engine tells which and when. Printed is, for
+each cause, how many were planted, how many stood out, and how many of these were put down to it; what stood out beside
+them, which on a busy machine may truly have been slow; the CPU time of the probes' helper, of llmtop taking in what it
+says, and of a look at the steps; and the engine's wall time a step with the probes and without, by turns. Needs root,
+bcc and gcc.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from llmtop import procfs
+from llmtop.analysis.server.step_causes import StepCause
+from llmtop.analysis.server.steps_view import StepsView, steps_view
+from llmtop.collectors.tracing.bcc.collector import EbpfCollector
+from llmtop.collectors.tracing.helper.system import cpu_ns
+from llmtop.model import LIVE, Trace
+from llmtop.session import Recorder
+from tests.workloads.noise import put_first
+from tests.workloads.programs import Workload, build_engine, target_of
+
+CAUSES = {
+    "asleep": StepCause.ASLEEP,
+    "lock": StepCause.LOCK,
+    "page faults": StepCause.FAULTS,
+    "allocation": StepCause.ALLOCATION,
+    "copy": StepCause.COPY,
+    "run queue": StepCause.QUEUE,
+    "own code": StepCause.OWN_CODE,
+    "more work": StepCause.MORE_WORK,
+    "slower GPU": StepCause.SLOWER_GPU,
+}
+"""What each planted cause is to be called; "input" is none, and must not stand out."""
+BUDGET = 0.01
+SETTLE_S = 25.0
+POLL_S = 0.25
+NEAR_NS = 3_000_000
+ROUNDS = 3
+
+
+@dataclass
+class Run:
+    """What was seen of one engine: CPU time in seconds, wall time of all its steps."""
+
+    planted: list[tuple[str, int]]
+    wall_s: float
+    trace: Trace | None = None
+    helper_s: float = 0.0
+    taking_s: float = 0.0
+
+
+def helpers(engine: int) -> list[int]:
+    """Processes that llmtop has started, and no engine."""
+    return [pid for pid in procfs.family().descendants(os.getpid()) if pid != engine]
+
+
+def work(program: Workload) -> tuple[threading.Thread, list[Any]]:
+    """Let the engine make its steps."""
+    told: list[Any] = []
+    thread = threading.Thread(target=lambda: told.extend((program.account(), time.monotonic())))
+    program.start()
+    thread.start()
+    return thread, told
+
+
+def without_probes(engine: Path, mode: str, steps: str, every: str) -> Run:
+    """The same engine, alone."""
+    with Workload(engine, mode, steps, every) as program:
+        put_first([program.pid], 1)
+        since = time.monotonic()
+        thread, told = work(program)
+        thread.join()
+    return Run(told[0], told[1] - since)
+
+
+def watched(engine: Path, mode: str, steps: str, every: str) -> Run:
+    """With the probes, and llmtop taking in what they say."""
+    recorder = Recorder(LIVE)
+    with (
+        Workload(engine, mode, steps, every) as program,
+        EbpfCollector(target_of(program.pid), budget=BUDGET) as probes,
+    ):
+        put_first([program.pid], 1)
+        settled = time.monotonic() + SETTLE_S
+        while probes.is_starting and time.monotonic() < settled:
+            recorder.append("ebpf", probes.poll())
+            time.sleep(POLL_S)
+        before_s = sum(map(cpu_ns, helpers(program.pid))) / 1e9
+        since, taking_s = time.monotonic(), 0.0
+        thread, told = work(program)
+        last = 2 / POLL_S
+        while thread.is_alive() or last > 0:
+            start = time.thread_time()
+            recorder.append("ebpf", probes.poll())
+            taking_s += time.thread_time() - start
+            last -= not thread.is_alive()
+            time.sleep(POLL_S)
+        helper_s = sum(map(cpu_ns, helpers(program.pid))) / 1e9 - before_s
+    return Run(told[0], told[1] - since, recorder.freeze(), helper_s, taking_s)
+
+
+def judge(run: Run) -> None:
+    """Print what was found of what was planted."""
+    assert run.trace is not None
+    start = time.thread_time()
+    view = steps_view(run.trace)
+    look_s = time.thread_time() - start
+    if not isinstance(view, StepsView):
+        print(f"  no steps: {view}")
+        return
+    ends = [one.end_ns for one in view.newest]
+    planted = [(cause, end) for cause, end in run.planted if any(abs(one - end) < NEAR_NS for one in ends)]
+    print(f"  {len(view.newest)} steps seen, and in them {len(planted)} of {len(run.planted)} that were planted")
+    found: Counter[str] = Counter()
+    right: Counter[str] = Counter()
+    own: set[int] = set()
+    for cause, end in planted:
+        hit = next((one for one in view.slow if abs(one.step.end_ns - end) < NEAR_NS), None)
+        if hit is not None:
+            own.add(hit.step.end_ns)
+            found[cause] += 1
+            right[cause] += hit.cause is CAUSES.get(cause)
+    total = Counter(cause for cause, _ in planted)
+    for cause in CAUSES:
+        print(f"  {cause:<12} planted {total[cause]:4d}  stood out {found[cause]:4d}  put down to it {right[cause]:4d}")
+    print(f"  waiting for input, which is none: planted {total['input']}, stood out {found['input']}")
+    beside = Counter(str(one.cause) for one in view.slow if one.step.end_ns not in own)
+    told = ", ".join(f"{number} {cause}" for cause, number in beside.most_common(4))
+    print(f"  beside them {beside.total()} of {len(view.newest)} steps: {told or 'none'}")
+    all_planted = sum(total[cause] for cause in CAUSES)
+    print(f"  found with the right cause: {right.total() / max(1, all_planted):.1%}")
+    print(f"  {view.tail.sentence if view.tail else 'no tail'}; notes: {'; '.join(view.notes) or 'none'}")
+    print(
+        f"  helper {run.helper_s / run.wall_s:.2%} of a core, taking in {run.taking_s / run.wall_s:.2%}, a look at "
+        f"{len(view.newest)} steps {look_s * 1e3:.0f} ms"
+    )
+
+
+def main() -> None:
+    """Plant, look and compare, in both manners of waiting."""
+    steps, every = [*sys.argv[1:3], *("4000", "20")[len(sys.argv) - 1 :]]
+    with tempfile.TemporaryDirectory() as folder:
+        engine = build_engine(Path(folder))
+        for mode in ("plain", "apart"):
+            print(f"\n== {mode}: {steps} steps, one in {every} planted")
+            judge(watched(engine, mode, steps, every))
+        alone, looked = [], []
+        for _ in range(ROUNDS):  # by turns: what else runs on the machine changes
+            alone.append(without_probes(engine, "plain", "1000", "2000").wall_s)
+            looked.append(watched(engine, "plain", "1000", "2000").wall_s)
+        loss = median(looked) / median(alone) - 1
+        print(f"\na step alone {median(alone):.4f} ms, watched {median(looked):.4f} ms: {loss:+.2%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Slow steps staged in an engine, seen by the probes, recorded, and named by the view that the pane draws."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmtop.analysis.server.step_causes import StepCause
+from llmtop.analysis.server.steps_view import StepsView, steps_view
+from llmtop.collectors.tracing.bcc.collector import EbpfCollector
+from llmtop.model import LIVE
+from llmtop.session import Recorder
+from tests.workloads.noise import measured_again, put_first
+from tests.workloads.programs import Workload, build_engine, compiler, target_of
+
+pytestmark = pytest.mark.usefixtures("kernel_probes")
+DEADLINE_S = 30.0
+STEPS, EVERY = 400, 10
+WITHOUT_BUDGET = 100.0
+NEAR_NS = 3_000_000
+CAUSES = {
+    "asleep": StepCause.ASLEEP,
+    "lock": StepCause.LOCK,
+    "page faults": StepCause.FAULTS,
+    "allocation": StepCause.ALLOCATION,
+    "copy": StepCause.COPY,
+    "own code": StepCause.OWN_CODE,
+    "more work": StepCause.MORE_WORK,
+    "slower GPU": StepCause.SLOWER_GPU,
+}
+"""What does not depend on how the kernel shares a CPU out; each is planted four times."""
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An engine whose slow steps are known."""
+    if compiler() is None:
+        pytest.skip("needs a C compiler (gcc) for a stand-in libcuda")
+    return build_engine(tmp_path_factory.mktemp("engine"))
+
+
+def poll_until(recorder: Recorder, probes: EbpfCollector, is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        recorder.append(probes.name, probes.poll())
+
+
+@measured_again
+def test_most_staged_steps_are_named_by_their_cause(engine: Path) -> None:
+    recorder = Recorder(LIVE)
+    with Workload(engine, "plain", str(STEPS), str(EVERY)) as program:
+        put_first([program.pid], 1)
+        with EbpfCollector(target_of(program.pid), budget=WITHOUT_BUDGET, interval_s=0.1) as probes:
+            poll_until(recorder, probes, lambda: not probes.is_starting)
+            program.start()
+            planted: Any = program.account()
+            told_ns = time.monotonic_ns()
+            poll_until(recorder, probes, lambda: recorder.freeze().end_ns > told_ns + 500_000_000)
+    view = steps_view(recorder.freeze())
+    assert isinstance(view, StepsView)
+    assert view.loop.found == "by launches of CUDA graphs and the wait for them"
+    named = [
+        next((one.cause for one in view.slow if abs(one.step.end_ns - end) < NEAR_NS), None) is CAUSES[cause]
+        for cause, end in planted
+        if cause in CAUSES
+    ]
+    assert len(named) == 4 * len(CAUSES)
+    assert sum(named) >= 0.8 * len(named), "the machine may take the CPU away from some of them"
