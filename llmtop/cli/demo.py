@@ -12,6 +12,7 @@ from llmtop.errors import LlmtopError
 if TYPE_CHECKING:
     from llmtop.demo import DemoServer
     from llmtop.demo.incidents import Incident
+    from llmtop.demo.replays import DemoReplay
 
 LIST = "list"
 BEGIN_S = 8.0
@@ -33,7 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="makes the model's weights and the load")
     parser.add_argument(
-        "--incident", metavar="NAME", type=incident, help="let something go wrong; `list` names all that can"
+        "--incident",
+        metavar="NAME",
+        type=incident,
+        help="let something go wrong, or play what a GPU has shown; `list` names all",
     )
     parser.add_argument(
         "--after",
@@ -48,9 +52,12 @@ def run(args: argparse.Namespace) -> int:
     """Start the server, show it or wait, and take everything down."""
     from llmtop.demo import DemoServer, Options
     from llmtop.demo.incidents import HEALTHY, Staged
+    from llmtop.demo.replays import DemoReplay
 
     if args.incident == LIST:
         return print_incidents()
+    if isinstance(args.incident, DemoReplay):
+        return play(args.incident)
     staged = args.incident or HEALTHY
     reason = staged.why_not()
     if reason is not None:
@@ -76,23 +83,39 @@ def run(args: argparse.Namespace) -> int:
             )
 
 
-def incident(text: str) -> Incident | str:
-    """An argparse type: one of the incidents, or `list`."""
+def incident(text: str) -> Incident | DemoReplay | str:
+    """An argparse type: one of the incidents, the name of a recorded one, or `list`."""
     from llmtop.demo.incidents import INCIDENTS
+    from llmtop.demo.replays import REPLAYS
 
-    if text != LIST and text not in INCIDENTS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no incident; there are: {', '.join(INCIDENTS)}")
-    return INCIDENTS.get(text, LIST)
+    if text not in (LIST, *INCIDENTS, *REPLAYS):
+        raise argparse.ArgumentTypeError(f"{text!r} is no incident; there are: {', '.join((*INCIDENTS, *REPLAYS))}")
+    return INCIDENTS[text] if text in INCIDENTS else REPLAYS.get(text, LIST)
 
 
 def print_incidents() -> int:
-    """Say what can be staged here, and of the others why they cannot."""
+    """Say what can be staged here, of the others why they cannot, and which were recorded."""
     from llmtop.demo.incidents import INCIDENTS
+    from llmtop.demo.replays import REPLAYS
 
     for name, one in INCIDENTS.items():
         reason = one.why_not()
         print(f"{name:20} {one.what}" + (f"  [not here: {reason.reason}]" if reason else ""))
+    for name, replay in REPLAYS.items():
+        print(f"{name:20} {replay.what}  [a recording: vLLM on an H100]")
     return 0
+
+
+def play(replay: DemoReplay) -> int:
+    """Play one that was recorded, from its beginning; the exit code."""
+    from llmtop.parsers.registry import recording_at
+    from llmtop.tui.screens.replay import play_recording
+
+    live.refuse_unfit_terminal()
+    recording = recording_at(replay.path)
+    if recording is None:
+        raise LlmtopError(f"{replay.path} cannot be read: install llmtop again")
+    return play_recording(recording, is_playing=True)
 
 
 def serve(server: DemoServer, seconds: float | None, *, may_end: bool = False) -> int:

@@ -38,13 +38,14 @@ from llmtop.model.spans import (
     SpanTable,
 )
 from llmtop.model.stacks import Stack, StackWindow
-from llmtop.model.targets import PLAIN_PROCESS, Target, TargetProcess
+from llmtop.model.targets import DEMO, PLAIN_PROCESS, Target, TargetProcess
 from llmtop.model.trace import Trace
 from llmtop.model.tracks import Track, TrackId, TrackKind
 from llmtop.model.values import NS_PER_S, Fact, Missing, Quantity, Unknown, UnknownKind, Value, What
 
 __all__ = [
     "API_CALLS",
+    "DEMO",
     "FROM_BEFORE",
     "GIVING_BACK_LOST",
     "GPU_WORK",

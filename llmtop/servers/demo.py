@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from llmtop.model import Default, Feature, Knob, Role
+from llmtop.model import DEMO, Default, Feature, Knob, Role
 from llmtop.servers import vllm
 
 ENGINE = replace(
     vllm.ENGINE,
-    kind="demo",
+    kind=DEMO,
     title="llmtop demo",
     roles=(
         Role("EngineCore", r"^-m llmtop\.demo\.engine(?:\s|$)|^EngineCore(?:\s|$)"),

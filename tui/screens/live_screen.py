@@ -12,14 +12,14 @@ from textual.containers import Container
 from llmtop.analysis.server.fault import said_of
 from llmtop.analysis.server.liveness import liveness
 from llmtop.errors import FileError
-from llmtop.model import Unknown
+from llmtop.model import DEMO, Unknown
 from llmtop.tui.app import LlmtopApp
 from llmtop.tui.pace import FramePace
 from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import FrameSync, Pane, look_of
 from llmtop.tui.panes.events import EventsPane
 from llmtop.tui.panes.findings import FindingsLine
-from llmtop.tui.panes.folded import FoldedLine
+from llmtop.tui.panes.folded import RECORDED, FoldedLine
 from llmtop.tui.panes.header import HeaderLine
 from llmtop.tui.panes.heatmap import HeatmapPane
 from llmtop.tui.panes.lines import SearchedPane
@@ -110,7 +110,8 @@ class LiveScreen(NumberedScreen):
         self.table: ListPane[Any] = ListPane(id="table").within(self.panes.watched)
         self.events = EventsPane(id="events").within(self.panes.watched)
         self.heatmap = HeatmapPane()
-        self.folded = FoldedLine(self.panes.names_of_gpu_panes())
+        is_demo = target is not None and target.kind == DEMO
+        self.folded = FoldedLine(self.panes.names_of_gpu_panes(), RECORDED if is_demo else "")
         self.frame_sync = FrameSync()
         self.pace = FramePace()
         self._parts: tuple[View[Any], ...] = (

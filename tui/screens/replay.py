@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from llmtop.recording.reader import RecordingReader
 
 
-def play_recording(recording: RecordingReader) -> int:
-    """Show it until the user leaves; the exit code."""
+def play_recording(recording: RecordingReader, *, is_playing: bool = False) -> int:
+    """Show it until the user leaves: its end, or from its beginning as it goes on; the exit code."""
     replay = Replay(recording)
+    if is_playing:
+        replay.toggle()
     return run_app(LiveApp(replay, replay.target, screen=ReplayScreen(replay)))

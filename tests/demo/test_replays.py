@@ -1,0 +1,69 @@
+"""The recordings of a GPU that ship: each shows what it is said to show, and nothing of where it was made."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from contextlib import ExitStack, closing
+
+import pytest
+
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.cli.demo import incident
+from llmtop.demo.incidents import INCIDENTS
+from llmtop.demo.replays import REPLAYS, DemoReplay
+from llmtop.model import MarkKind
+from llmtop.parsers.registry import plain_recording, recording_at
+from llmtop.recording.reader import RecordingReader
+from tests.e2e.terminal import Terminal
+
+MOST_BYTES = 300_000
+
+
+def recording(replay: DemoReplay) -> RecordingReader:
+    found = recording_at(replay.path)
+    assert found is not None
+    return found
+
+
+every = pytest.mark.parametrize("replay", REPLAYS.values(), ids=REPLAYS)
+
+
+@every
+def test_each_shows_what_is_said_of_it(replay: DemoReplay) -> None:
+    shown = recording(replay)
+    assert not shown.issues
+    found = {finding.rule for t_ns in shown.times[8::4] for finding in diagnose(shown.trace(t_ns)).findings}
+    assert found >= set(replay.verdicts)
+
+
+@every
+def test_each_is_small_and_names_no_machine(replay: DemoReplay) -> None:
+    assert replay.path.stat().st_size < MOST_BYTES
+    with ExitStack() as stack:
+        plain = plain_recording(replay.path, stack)
+        assert plain is not None
+        with closing(sqlite3.connect(f"file:{plain}?mode=ro", uri=True)) as base:
+            texts = [data for (data,) in base.execute("SELECT data FROM part") if isinstance(data, str)]
+    assert texts
+    assert not [text for text in texts if any(place in text for place in ("/tmp/", "/home/", "/root/", "/work"))]
+
+
+def test_the_fault_of_another_program_is_an_event() -> None:
+    (mark,) = (mark for mark in recording(REPLAYS["gpu-xid"]).marks if mark.kind is MarkKind.XID)
+    assert mark.said.startswith("XID 13: ")
+
+
+def test_staged_and_recorded_ones_have_one_list_of_names() -> None:
+    assert not INCIDENTS.keys() & REPLAYS.keys()
+    assert incident("gpu-xid") is REPLAYS["gpu-xid"]
+    assert incident("lock") is INCIDENTS["lock"]
+
+
+def test_a_recorded_one_is_played_from_its_beginning() -> None:
+    argv = [sys.executable, "-m", "llmtop", "demo", "--incident", "gpu-kv-exhaustion"]
+    with Terminal(argv, columns=120, lines=40) as terminal:
+        terminal.wait_for("KV-bound")
+        assert "playing" in terminal.screen_lines()[0]
+        terminal.press("q")
+        assert terminal.wait_exit() == 0
