@@ -12,7 +12,8 @@ from llmtop.vocabulary import ThreadCause
 
 FileOf: TypeAlias = Callable[[int, int], "str | None"]
 """What a file descriptor of a process points to: (pid, descriptor)."""
-_STATES = {2: ThreadCause.UNINTERRUPTIBLE, 4: ThreadCause.STOPPED, 8: ThreadCause.STOPPED}
+_UNINTERRUPTIBLE, _STOPPED = 2, (4, 8)
+"""States of those who sleep, as sched_switch reports them (`STATES` in helper/sleeps.py)."""
 
 
 def file_of(pid: int, descriptor: int) -> str | None:
@@ -22,7 +23,7 @@ def file_of(pid: int, descriptor: int) -> str | None:
 
 def cause_of_sleep(pid: int, call: int, state: int, descriptor: int, file_of: FileOf = file_of) -> ThreadCause:
     """The call first, then the state it sleeps in. Where neither was looked at, it is UNSEEN: no cause is made up."""
-    if state & ~IN_SYNC in (4, 8):
+    if state & ~IN_SYNC in _STOPPED:
         return ThreadCause.STOPPED
     if state & IN_SYNC:
         return ThreadCause.CUDA_SYNC
@@ -30,4 +31,6 @@ def cause_of_sleep(pid: int, call: int, state: int, descriptor: int, file_of: Fi
         found = cause_of_call(call, lambda: file_of(pid, descriptor))
         if found is not None:
             return found
-    return _STATES.get(state, ThreadCause.OTHER if call != NO_CALL else ThreadCause.UNSEEN)
+    if state == _UNINTERRUPTIBLE:
+        return ThreadCause.UNINTERRUPTIBLE
+    return ThreadCause.OTHER if call != NO_CALL else ThreadCause.UNSEEN
