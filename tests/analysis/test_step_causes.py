@@ -124,6 +124,13 @@ def test_what_was_not_looked_at_is_not_blamed_on_the_engine(part: RoundPart) -> 
     assert [one.cause for one in StepJudge(trace, loop).slow()] == [StepCause.UNSEEN]
 
 
+def test_where_launches_are_not_counted_nothing_is_said_of_how_much_work_it_was() -> None:
+    rounds = [replace(one, launches=None, graphs=None) for one in even(200)]
+    rounds[120] = replace(PLANTED[StepCause.SLOWER_GPU], launches=None, graphs=None)
+    (one,) = slow(rounds)
+    assert one.cause is StepCause.LONGER_WAIT
+
+
 def test_the_tail_is_told_by_cause() -> None:
     rounds = even(400)
     for i in range(50, 350, 50):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from llmtop import ids
@@ -61,6 +63,13 @@ def test_garbage_collection_is_said_to_be_among_the_engines_own_code() -> None:
     assert seen(trace_of(made)).notes == (
         "garbage collection is among the engine's own code: no probe sees Python's collector yet",
     )
+
+
+def test_without_counts_of_launches_and_page_faults_the_notes_say_what_that_costs() -> None:
+    uncounted = replace(Round(), launches=None, graphs=None, faults=None)
+    launches, faults = seen(trace_of(rounds_of([uncounted] * 60))).notes
+    assert launches == "more work is not told from a slower GPU: not all launches are counted"
+    assert faults.startswith("page faults are not told from the engine's own code: another thread waits")
 
 
 def test_of_a_server_that_ran_nothing_there_are_no_steps() -> None:

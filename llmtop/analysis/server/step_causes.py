@@ -62,6 +62,7 @@ class StepCause(StrEnum):
     LATE_RANK = "a late rank"
     CLOCK = "a lower GPU clock"
     SLOWER_GPU = "the GPU took longer for as much work"
+    LONGER_WAIT = "a longer wait for the GPU"
     COPY = "a copy"
     ALLOCATION = "allocation of GPU memory"
     COLLECTION = "garbage collection"
@@ -200,6 +201,8 @@ class StepJudge:
             return StepCause.PREEMPTION
         if self._grew(step, v.SERVER_PROMPT_TOKENS):
             return StepCause.PREFILL
+        if step.launches is None or self._usual.launches is None:
+            return StepCause.LONGER_WAIT
         return StepCause.MORE_WORK if self._does_more(step) else StepCause.SLOWER_GPU
 
     def _on_cpu(self, step: EngineStep, ns: float) -> StepCause:

@@ -99,6 +99,10 @@ def _notes(steps: Sequence[EngineStep], slow: Sequence[SlowStep]) -> Iterator[st
     for parts, words in _NOT_TOLD_APART:
         if any(part not in steps[-1].parts for part in parts):
             yield f"not told apart from the engine's own code: {words}"
+    if steps[-1].launches is None:
+        yield "more work is not told from a slower GPU: not all launches are counted"
+    if steps[-1].faults is None:
+        yield "page faults are not told from the engine's own code: another thread waits, or nobody counts them"
     if any(one.cause is StepCause.OWN_CODE for one in slow) and RoundPart.COLLECTION not in steps[-1].parts:
         yield "garbage collection is among the engine's own code: no probe sees Python's collector yet"
 
