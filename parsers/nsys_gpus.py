@@ -100,7 +100,7 @@ def _faults(capture: Capture) -> SpanTable:
 def _fault_notes(capture: Capture, rows: Rows) -> Mapping[int, Mapping[str, Value]]:
     """Of each event the address, how many faults it stands for, and of a CPU's the instruction."""
     addresses, numbers, instructions = rows.columns[5:]
-    texts = capture.export.strings({key for key in instructions if key >= 0})
+    texts = capture.export.strings(set(instructions))
     notes = {}
     for row, (address, number, key) in enumerate(zip(addresses, numbers, instructions, strict=True)):
         told: dict[str, Value] = {NOTED_FAULTS: max(1, number)}

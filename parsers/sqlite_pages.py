@@ -128,7 +128,7 @@ def _decoded(file: _File, content: Bytes, width: int, wanted: Sequence[int]) -> 
 
 def _cells(file: _File, content: Bytes) -> tuple[Integers, Integers]:
     """Where each record begins, and where its page does."""
-    heads = content[:-_SPARE].reshape(-1, file.page)[:, :8]
+    heads = content[:-_SPARE].reshape(-1, file.page)
     counts = heads[:, 3].astype(np.int64) << 8 | heads[:, 4]
     if (heads[:, 0] != _LEAF).any() or not 0 < counts.min() <= counts.max() <= (file.usable - 8) // 2:
         raise UnfitError("no leaf page of a table")

@@ -109,6 +109,7 @@ RAW_PAGE = f"""\
 ==WARNING== Something was odd
 {_LAUNCHES[1]},"","","n/a","0.5","40","NVIDIA X"
 "2","42","serve"
+"3","","serve"
 ==ERROR== The program ended
 """
 

@@ -75,6 +75,7 @@ def test_ranges_are_named_by_domain_and_text(
         ("decode", "thread:100/101", 7, 9),
         ("decode", "thread:100/101", 8, 9),
     ]
+    assert [*found.spans["nvtx"].correlation] == [-1] * 4, "a range was launched by nothing"
 
 
 def test_a_text_in_the_row_and_a_registered_one_are_the_same(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +94,10 @@ def test_a_frame_has_its_place(tmp_path: Path) -> None:
 
 
 def test_what_is_damaged_is_counted_and_left_out(tmp_path: Path) -> None:
-    samples = [[0], [99], "x", [0], [0], [True]]
-    trace = read(tmp_path, document(sampled(samples, [1, 1, 1, -1, "x", 1]), "no profile"))
+    samples = [[0], [99], "x", [0], [0], [True], [0]]
+    trace = read(tmp_path, document(sampled(samples, [1, 1, 1, -1, "x", 1, math.inf]), "no profile"))
     assert weighed(trace) == [("a", ("main",), 1e9, "ns")]
-    assert [(issue.code, issue.count) for issue in trace.issues] == [("rows-skipped", 6)]
+    assert [(issue.code, issue.count) for issue in trace.issues] == [("rows-skipped", 7)]
 
 
 @pytest.mark.parametrize(
