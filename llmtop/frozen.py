@@ -17,7 +17,8 @@ def frozen(kind: type[_T]) -> type[_T]:
     """A frozen dataclass with slots; for `fields`, `replace`, `asdict` and type checkers it is one like any other.
 
     A start makes two hundred of them before its first frame, and until Python 3.12 `dataclasses` compiles six methods
-    for each, one by one. Here `__init__` alone is compiled, as values are made by the million; the others are shared.
+    for each, one by one. Here `__init__` alone is compiled, as values are made by the million, and only with the first
+    value: a start has none of most classes. The other methods are shared.
     Each field is an argument, there is no `__post_init__`, and a method that stands in the class itself is kept.
     """
     made = dataclass(init=False, repr=False, eq=False, slots=True)(kind)
@@ -27,7 +28,18 @@ def frozen(kind: type[_T]) -> type[_T]:
     return made
 
 
-def _initialiser(kind: type) -> FunctionType:
+def _initialiser(kind: type) -> Callable[..., None]:
+    """The `__init__` of a class without values, which puts the compiled one in its place."""
+
+    def __init__(self: object, *args: object, **named: object) -> None:  # noqa: N807 - a method of the class
+        compiled = _compiled(kind)
+        type.__setattr__(kind, "__init__", compiled)
+        compiled(self, *args, **named)
+
+    return __init__
+
+
+def _compiled(kind: type) -> FunctionType:
     """`__init__`, which fills the slots; what a factory makes is made anew wherever it is not given."""
     told = fields(kind)
     made = {one.name: one.default_factory for one in told if one.default_factory is not MISSING}
@@ -48,7 +60,7 @@ def _comparison(kind: type) -> Sequence[Callable[..., object]]:
     names = [one.name for one in fields(kind) if one.compare]
     values: Callable[[object], object] = attrgetter(*names) if names else lambda _: ()
 
-    def __eq__(self: object, other: object) -> bool:  # noqa: N807 - a method of the class
+    def __eq__(self: object, other: object) -> bool:  # noqa: N807
         return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
 
     def __hash__(self: object) -> int:  # noqa: N807

@@ -142,3 +142,24 @@ def test_a_subclass_adds_fields_and_changes_defaults() -> None:
 def test_methods_of_the_class_are_kept() -> None:
     assert repr(Pair("a", "b")) == "a|b"
     assert repr(Nothing()) == "Nothing()"
+
+
+def test_the_first_value_is_made_like_all_others() -> None:
+    """Before it the class has no compiled `__init__`: it is the same for a subclass that calls it."""
+
+    @frozen
+    class Late(Pair[int]):
+        """Has no value yet."""
+
+        place: int = 7
+
+    class Later(Late):
+        """Makes the first one."""
+
+        def __init__(self) -> None:
+            super().__init__(1, right=2)
+
+    first, second = Later(), Later()
+    assert (first.left, first.right, first.place) == (1, 2, 7)
+    assert first == second
+    assert Late(1, 2, 3).place == 3
