@@ -41,7 +41,7 @@ def incident_html(trace: Trace) -> Iterator[str]:
 def _rooflines(trace: Trace) -> Iterator[str]:
     gpus = server_gpus(trace)[:_GPUS]
     for gpu in gpus or (None,):
-        view = roofline(trace, None, gpu.id if gpu is not None else None)
+        view = roofline(trace, trace.target, gpu.id if gpu is not None else None)
         title = "Roofline" if gpu is None or len(gpus) == 1 else f"Roofline of {short_gpu_name(gpu.name)}, {gpu.id}"
         yield f"<section><h2>{escape(title)}</h2>\n"
         yield from _no_picture(view) if isinstance(view, Unknown) else _roofline(view)

@@ -13,6 +13,7 @@ from llmtop.model.series import Metric, Reading, Series
 from llmtop.model.sources import NO_SOURCES, Sources
 from llmtop.model.spans import SpanTable
 from llmtop.model.stacks import Stack, StackWindow
+from llmtop.model.targets import Target
 from llmtop.model.tracks import Track, TrackId, TrackKind
 from llmtop.model.values import Missing, Unknown, What
 
@@ -58,6 +59,8 @@ class Trace:
     """What compute-sanitizer reported."""
     parts: tuple[RankPart, ...] = ()
     """The files that it was made of, where they are several, the one whose clock it has first."""
+    target: Target | None = None
+    """Of a recording: the server that was observed. Live it is the session's, which may exchange it."""
     _of_kind: dict[TrackKind, tuple[Track, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:

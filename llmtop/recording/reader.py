@@ -155,6 +155,7 @@ class RecordingReader:
             stacks_end_ns=state.stacks.end_ns,
             past_stacks=tuple(window for window in _kept_stacks(stretches, m) if window.end_ns >= state.start_ns),
             sources=state.sources,
+            target=self.target(row.t_ns),
         )
 
     @property

@@ -13,7 +13,7 @@ from llmtop.analysis.views import Lane, LaneMark, Lanes, NodeKind, StackNode, St
 from llmtop.cli.incident_svg import flame_svg, lanes_svg
 from llmtop.cli.report import report
 from llmtop.model import NS_PER_S, RECORDING, Mark, MarkKind, Origin, Severity, Stack, Trace
-from tests.live_traces import NO_GPU, NOTHING, Scene, live_trace, probed
+from tests.live_traces import NO_GPU, NOTHING, TARGET, Scene, live_trace, probed
 
 HOSTILE = "</title><script>alert(1)</script><img src=http://evil/x onerror=1>\"'&"
 SCENES = {"two": Scene(gpus=2), "no-gpu": NO_GPU, "nothing": NOTHING, "hostile": Scene(hostile=HOSTILE)}
@@ -69,6 +69,12 @@ def test_it_loads_nothing_and_hostile_text_stays_text(scene: Scene) -> None:
     assert tags.tags.isdisjoint({"img", "iframe", "link", "object", "embed"})
     assert text.count("<script>") == 1
     pictures(text)
+
+
+def test_the_roofline_is_that_of_the_precision_that_the_server_computes_in() -> None:
+    trace = recorded(Scene())
+    assert "precision not known" in page(trace)
+    assert "precision not known" not in page(replace(trace, target=TARGET))
 
 
 def test_what_is_not_there_says_why() -> None:

@@ -116,8 +116,15 @@ def test_a_table_of_kernels_leads_to_that_of_numbers(path: Path, capsys: pytest.
 
 def test_a_recording_without_a_machine_and_a_clock_says_so(path: Path) -> None:
     trace = load(path)
-    bare = replace(trace, origin=replace(trace.origin, host="", utc_ns=None), tracks={}, series={}, missing=())
+    origin = replace(trace.origin, host="", utc_ns=None)
+    bare = replace(trace, origin=origin, tracks={}, series={}, missing=(), target=None)
     assert "\n  00:01:29\n" in "".join(report(bare, "text"))
     source = json.loads("".join(report(bare, "json")))["source"]["observed"]
     assert all("unknown" in source[key] for key in ("host", "start_utc_ns", "end_utc_ns", "server", "model", "pid"))
     assert not isinstance(bare.origin.host, Unknown)
+
+
+def test_a_server_that_told_nothing_is_what_it_was_taken_for(path: Path) -> None:
+    silent = replace(load(path), tracks={}, series={})
+    source = json.loads("".join(report(silent, "json")))["source"]["observed"]
+    assert (source["server"], source["model"], source["pid"]) == (TARGET.title, TARGET.model, TARGET.root_pid)

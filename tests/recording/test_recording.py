@@ -142,6 +142,7 @@ def test_the_parser_gives_the_newest_moment(tmp_path: Path) -> None:
     write(tmp_path / "file", [trace], TARGET)
     opened = load(tmp_path / "file")
     assert held(opened) == held(trace)
+    assert opened.target == TARGET
     assert opened.origin == Origin(RECORDING, str(tmp_path / "file"), utc_ns=5, host="gpu-7")
 
 

@@ -31,7 +31,7 @@ class Observation:
     Attributes:
         seconds: How long the window is that the trace has.
         start_utc_ns, end_utc_ns: Its ends, in ns since 1970 on the clock of the machine.
-        server: What the server calls itself, with its version.
+        server: What the server calls itself, with its version; of one that told nothing what it was taken for.
         pid: Of the server's root process.
         command: Its command line, without its secrets.
         trigger: The condition by which it was recorded; None where a user began to.
@@ -60,8 +60,8 @@ def observation(trace: Trace) -> Observation | None:
         _NO_CLOCK if utc_ns is None else utc_ns + trace.start_ns,
         _NO_CLOCK if utc_ns is None else utc_ns + trace.end_ns,
         _server(trace),
-        _told_by_server(trace, ServerFact.MODEL),
-        next(_roots(trace), _NO_ROOT),
+        _model(trace),
+        next(_roots(trace), _NO_ROOT if trace.target is None else trace.target.root_pid),
         command if command != PROGRAM else _NO_ROOT,
         trace.origin.facts.get(OriginFact.TRIGGER),
     )
@@ -87,7 +87,14 @@ def observed_lines(trace: Trace) -> Iterator[str]:
 
 def _server(trace: Trace) -> Fact:
     engine, version = (_told_by_server(trace, name) for name in (ServerFact.ENGINE, ServerFact.VERSION))
-    return engine if isinstance(engine, Unknown) or isinstance(version, Unknown) else f"{engine} {version}"
+    if isinstance(engine, Unknown):
+        return engine if trace.target is None else trace.target.title
+    return engine if isinstance(version, Unknown) else f"{engine} {version}"
+
+
+def _model(trace: Trace) -> Fact:
+    told = _told_by_server(trace, ServerFact.MODEL)
+    return trace.target.model if isinstance(told, Unknown) and trace.target is not None else told
 
 
 def _told_by_server(trace: Trace, name: str) -> Fact:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.models import short_gpu_name
+from llmtop.analysis.pages.header import header_dtype
 from llmtop.analysis.pages.observed import observation
 from llmtop.analysis.roofline.live import mean_point
 from llmtop.analysis.roofline.rates import dram_bytes_per_s
@@ -255,7 +256,7 @@ def _of_gpus(trace: Trace, window_ns: int) -> Iterator[Told]:
             yield part, metric.name, metric.title, metric.unit, _mean(trace, gpu, metric, window_ns)
         traffic = dram_bytes_per_s(trace, gpu.id, window_ns)
         yield part, "dram_bytes_per_s", "DRAM traffic", "bytes/s", _amount(traffic, "bytes/s")
-        point = mean_point(trace, gpu.id, Unknown("a recording does not tell the dtype"), window_ns)
+        point = mean_point(trace, gpu.id, header_dtype(trace.target), window_ns)
         for key, title, unit in (
             ("intensity", "FLOP per byte", "FLOP/B"),
             ("flops_per_s", "FLOP/s", "FLOP/s"),
