@@ -13,7 +13,7 @@ from llmtop import whats
 from llmtop.analysis.commands.profiling import INCLUDE_FACT, RANGE_FACT, START_FACT, begins_where_told
 from llmtop.analysis.timeline.claims import Claims
 from llmtop.analysis.timeline.ranges import demands
-from llmtop.columns import first_rows, put, replaced, totals_by
+from llmtop.columns import first_rows, narrow, put, replaced, totals_by
 from llmtop.facts import OriginFact
 from llmtop.frozen import frozen
 from llmtop.model import Missing, SpanKind, Unknown, UnknownKind
@@ -93,7 +93,7 @@ def _asked_within(trace: Trace, ranges: SpanTable, launches: int) -> LaunchPaths
     for rows, around in demands(trace).ranges_around(SpanKind.KERNEL):
         path = tuple(ranges.names[ranges.name_id[i]] for i in around)
         put(numbers, rows, array("q", [made.setdefault(path, len(made))]) * len(rows))
-    found, captured = LaunchPaths(tuple(made), numbers), trace.spans.get(SpanKind.CAPTURED)
+    found, captured = LaunchPaths(tuple(made), narrow(numbers)), trace.spans.get(SpanKind.CAPTURED)
     if captured is None:
         return found
     paths = [*found]

@@ -129,7 +129,7 @@ class _Asked:
         left[:] = bytearray(map(xor, left, chosen))
         numbers = [gpus.index(ids.gpu_of(track)) for track in works.tracks]
         self.works, self.calls = works, calls
-        self.rows, self.by = array("q", compress(count(), chosen)), array("q", compress(found, chosen))
+        self.rows, self.by = (narrow(array("q", compress(column, chosen))) for column in (count(), found))
         self.gpus = array("q", map(numbers.__getitem__, compress(works.track_id, chosen)))
 
 
