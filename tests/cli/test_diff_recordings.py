@@ -75,11 +75,15 @@ def number(before: float | Unknown, after: float | Unknown, unit: str = "tok/s")
         (number(0.5, 0.3, "ratio"), -0.2, "-20 points", True),
         (number(50.0, 47.0, "%"), -3.0, "-3.0 points", True),
         (number(0.0, 7.0), None, "more", True),
+        (number(1.0, 1500.0), 1499.0, "1500 times", True),
         (number(7.0, 0.0), -1.0, "-100 %", True),
         (number(Unknown("why"), 7.0), None, "", False),
         (between((1, 2), (3, 4)), None, "more", True),
         (between((3, 4), (1, 2)), None, "less", True),
         (between((3, 5), (2, 4)), None, "", False),
+        (between((25, 50), (50, 75)), None, "more", True),
+        (between((50, 75), (25, 50)), None, "less", True),
+        (between((25, 50), (25, 50)), None, "", False),
     ],
 )
 def test_a_change_is_what_both_moments_tell(

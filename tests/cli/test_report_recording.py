@@ -128,3 +128,10 @@ def test_a_server_that_told_nothing_is_what_it_was_taken_for(path: Path) -> None
     silent = replace(load(path), tracks={}, series={})
     source = json.loads("".join(report(silent, "json")))["source"]["observed"]
     assert (source["server"], source["model"], source["pid"]) == (TARGET.title, TARGET.model, TARGET.root_pid)
+
+
+def test_a_command_line_that_is_not_told_has_a_name_in_commands(path: Path) -> None:
+    trace = load(path)
+    unnamed = replace(trace, tracks={id: replace(one, facts={}) for id, one in trace.tracks.items()})
+    said = " ".join("".join(report(unnamed, "text")).split())
+    assert "commands are to run on gpu-7; COMMAND stands for the server's command line, which the recording" in said

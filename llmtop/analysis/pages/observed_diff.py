@@ -22,7 +22,7 @@ from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.threads.shares import Shares, ThreadRow, threads_view
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Trace, Unknown
-from llmtop.units import percent, quantity, seen
+from llmtop.units import number, percent, quantity, seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,8 +35,13 @@ _SAME_LOAD: Final = 1.5
 """Requests a second that differ by less are taken for one load."""
 _NOTABLE: Final = 0.1
 """Of a number: changes of less go without saying."""
+_CAUSES: Final = "causes"
+_SLIGHT: Final = 0.01
+"""Of a thread's time: what it spends less of in both is left out."""
 _POINTS: Final = frozenset({"ratio", "%"})
 """Units of shares, whose changes are differences."""
+_TIMES: Final = 9.0
+"""From here on times say more than per cent."""
 _FUNCTIONS: Final = 15
 _HEADLINES: Final = ("output_tokens_per_s", "ttft_p99", "itl_p99", "kv_usage", "waiting")
 _NOT_THERE: Final = Unknown("it is not in this recording")
@@ -88,6 +93,8 @@ class ChangedNumber:
         """The same in words; empty where there is none."""
         if (change := self.change) is None:
             return {1: "more", -1: "less"}.get(self.direction, "")
+        if self.unit not in _POINTS and change >= _TIMES:
+            return f"{number(1 + change)} times"
         points = change if self.unit == "%" else 100 * change
         said = percent(abs(points)).replace(" %", " points") if self.unit in _POINTS else percent(abs(points))
         return f"{'+' if points > 0 else '-' if points < 0 else ''}{said}"
@@ -98,7 +105,9 @@ class ChangedNumber:
         before, after = self.before.bounds, self.after.bounds
         if before is None or after is None:
             return 0
-        return 1 if after[0] > before[1] else -1 if after[1] < before[0] else 0
+        if after[0] >= before[1] and after[1] > before[0]:  # buckets of a server touch each other
+            return 1
+        return -1 if after[1] <= before[0] and after[0] < before[1] else 0
 
     @property
     def is_notable(self) -> bool:
@@ -224,7 +233,8 @@ def _changes(before: Numbers, after: Numbers) -> Iterator[ChangedNumber]:
     for key in dict.fromkeys((*after, *before)):
         title, unit, _ = after.get(key) or before[key]
         both = [found[key][2] if key in found else absent for found in (before, after)]
-        if any(one.bounds is not None for one in both):
+        least = _SLIGHT if key[0] == _CAUSES else -math.inf
+        if any(one.bounds is not None and one.bounds[1] >= least for one in both):
             yield ChangedNumber(*key, title, unit, *both)
 
 
@@ -283,9 +293,8 @@ def _threads(trace: Trace, window_ns: int) -> Iterator[Told]:
         assert isinstance(row.shares, Shares)
         causes = (("on CPU", row.shares.on_cpu), ("run queue", row.shares.run_queue), *row.shares.blocked)
         for cause, share in causes:
-            if share >= _NOTABLE / 10:
-                title = f"{role}, its busiest thread: {cause}"
-                yield "causes", f"{role}.{cause}", title, "ratio", _amount(share, "ratio")
+            title = f"{role}, its busiest thread: {cause}"
+            yield _CAUSES, f"{role}.{cause}", title, "ratio", _amount(share, "ratio")
 
 
 def _busy(row: ThreadRow | None) -> float:
