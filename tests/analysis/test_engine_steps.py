@@ -55,6 +55,15 @@ def test_without_launches_the_rhythm_tells() -> None:
     assert "not counted" in loop.found
 
 
+def test_a_stretch_without_counts_is_left_out_of_steps_that_are_told_by_them() -> None:
+    made = rounds_of([Round()] * 140)
+    counts = made[ENGINE, v.ROUND_LAUNCHES.name]
+    made |= series_of(ENGINE, v.ROUND_LAUNCHES, [(t, None if 60 < t / (10 * MS) <= 80 else n) for t, n in counts])
+    (loop,) = engine_loops(trace_of(made))  # type: ignore[misc]
+    assert len(loop.steps) == 59 + 59
+    assert {step.time_ns for step in loop.steps} == {10 * MS}
+
+
 def test_waiting_for_input_is_no_time_of_a_step() -> None:
     loop = loop_of([Round()] * 29 + [Round().longer(500 * MS, RoundPart.INPUT)])
     assert loop.steps[-1].time_ns == 10 * MS

@@ -164,6 +164,7 @@ def _steps(rounds: Sequence[EngineStep]) -> tuple[tuple[EngineStep, ...], str]:
         ends = [(i + 1) % several == 0 for i in range(len(rounds))]
         how = "by the rhythm of waits for the GPU alone, as launches are not counted all the time"
     else:
+        rounds = [one for one in rounds if one.launches is not None]
         ends = [bool(one.graphs) or (one.launches or 0.0) >= _OF_TYPICAL * typical for one in rounds]
         with_graph = sum(bool(one.graphs) for one in rounds) > sum(ends) / 2
         how = f"by launches{' of CUDA graphs' if with_graph else ''} and the wait for them"
