@@ -99,7 +99,7 @@ def engine_loops(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[EngineLoop, 
     """The threads that make steps, the one with most of the launched work first."""
     tracks = [track for track, name in trace.series if name == v.THREAD_ROUND.name]
     if not tracks:
-        return told_why_unseen(trace, whats.LIBRARY_CALLS) or _NO_ROUNDS
+        return told_why_unseen(trace, whats.LIBRARY_CALLS, whats.BEST_TRACER) or _NO_ROUNDS
     loops = [one for track in tracks if len((one := _loop(trace, track, window_ns)).steps) >= FEWEST]
     if not loops:
         return Unknown(f"fewer than {FEWEST} steps in {window_ns // NS_PER_S} s", "send the server requests, or wait")
