@@ -75,7 +75,7 @@ def test_options_are_those_of_the_command(ask: Ask) -> None:
 
 @pytest.mark.parametrize("line", ["llmtop report --format ", "llmtop report --format="])
 def test_values_are_offered_where_they_are_few(ask: Ask, line: str) -> None:
-    assert set(ask(line)) == {"text", "md", "html", "json", "csv", "folded", "speedscope"}
+    assert set(ask(line)) == {"text", "md", "html", "json", "csv", "folded", "speedscope", "perfetto"}
     assert ask(f"{line}ht") == ["html"]
 
 
