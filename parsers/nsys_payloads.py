@@ -11,7 +11,8 @@ import json
 import struct
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from llmtop.frozen import frozen
@@ -35,8 +36,6 @@ _FORMATS = {
     42: "<e", 43: "<f", 44: "<d", 90: "<I", 128: "<Q",
 }  # fmt: skip
 """By NVTX_PAYLOAD_ENTRY_TYPE: of numbers, categories and times, on the 64-bit Linux that captures are of."""
-_FIRST_OWN = 1 << 24
-"""Types from here on are schemas and enumerations that the program registers; of the latter values are ints."""
 
 
 def notes(capture: Capture, spans: SpanTable, chosen: str) -> Mapping[int, Mapping[str, Value]]:
@@ -77,10 +76,11 @@ def placed(
 
 @frozen
 class _PayloadEntry:
-    """One number of a payload."""
+    """One number of a payload; `form` is empty of what is none, an int of enumerations; offset -1 is not told."""
 
     name: str
     type: int
+    form: str
     offset: int
 
 
@@ -90,8 +90,8 @@ class _Events:
     def __init__(self, export: Export) -> None:
         self._export = export
         self._columns = export.columns(EVENTS)
-        self._schemas = _schemas(export)
         self._enums = _enums(export)
+        self._schemas = _schemas(export, self._enums)
         self._categories = self._named_categories()
 
     def told(self, chosen: str) -> Iterator[tuple[int, int, int, Mapping[str, Value]]]:
@@ -153,12 +153,10 @@ class _Events:
                 yield entry.name, value
 
     def _value(self, payload: bytes, domain: int, entry: _PayloadEntry) -> Value | None:
-        is_own = entry.type >= _FIRST_OWN
         names = self._enums.get((domain, entry.type))
-        form = _FORMATS.get(entry.type) if not is_own else "<i" if names else None
-        if form is None or entry.offset < 0 or entry.offset + struct.calcsize(form) > len(payload):
+        if not entry.form or entry.offset < 0 or entry.offset + struct.calcsize(entry.form) > len(payload):
             return None
-        (value,) = struct.unpack_from(form, payload, entry.offset)
+        (value,) = struct.unpack_from(entry.form, payload, entry.offset)
         return names.get(value, str(value)) if names else value
 
 
@@ -184,16 +182,33 @@ def _of_json(text: str) -> Iterator[tuple[str, Value]]:
         yield clean(key), value if is_plain else clean(value if isinstance(value, str) else json.dumps(value))
 
 
-def _schemas(export: Export) -> Mapping[tuple[int, int], Sequence[_PayloadEntry]]:
+def _schemas(export: Export, enums: Collection[tuple[int, int]]) -> Mapping[tuple[int, int], Sequence[_PayloadEntry]]:
     """The entries of each schema by domain and schema; those that are one number alone."""
     rows = export.rows("NVTX_PAYLOAD_SCHEMA_ENTRIES", "domainId", "schemaId", "idx", "type", "name", "flags", "offset")
     found: dict[tuple[int, int], dict[int, _PayloadEntry]] = defaultdict(dict)
     for domain, schema, index, kind, name, flags, offset in rows:
         if isinstance(domain, int) and isinstance(schema, int) and isinstance(index, int) and isinstance(kind, int):
-            at = offset if isinstance(offset, int) else 0 if index == 0 else -1
-            if not flags:
-                found[domain, schema][index] = _PayloadEntry(str(name or f"value {index}"), kind, at)
-    return {key: [entries[i] for i in sorted(entries)] for key, entries in found.items()}
+            form = "" if flags else "<i" if (domain, kind) in enums else _FORMATS.get(kind, "")
+            at = offset if isinstance(offset, int) else -1
+            found[domain, schema][index] = _PayloadEntry(str(name or f"value {index}"), kind, form, at)
+    return {key: [*_aligned(entries)] for key, entries in found.items()}
+
+
+def _aligned(entries: Mapping[int, _PayloadEntry]) -> Iterator[_PayloadEntry]:
+    """The numbers of a schema in order; where no offset is told it is the next multiple of the number's size.
+
+    That is NVTX's rule, as in a C structure. After an array, or what is no number, it cannot be known.
+    """
+    end: int | None = 0
+    for index, entry in sorted(entries.items()):
+        size = struct.calcsize(entry.form)
+        if index and index - 1 not in entries:
+            end = None
+        if entry.offset == -1 and end is not None and size:
+            entry = replace(entry, offset=-(-end // size) * size)
+        end = entry.offset + size if size and entry.offset >= 0 else None
+        if size:
+            yield entry
 
 
 def _enums(export: Export) -> Mapping[tuple[int, int], Mapping[int, str]]:

@@ -290,6 +290,23 @@ def test_numbers_of_a_payload_are_of_the_type_that_its_schema_says(tmp_path: Pat
     assert dict(note) == {str(kind): value for kind, _, value in NUMBERS}
 
 
+def test_numbers_without_an_offset_lie_as_in_a_c_structure(tmp_path: Path) -> None:
+    """Up to an array, after which only told offsets are known."""
+    made = Capture()
+    made.kernel(100, 200, made.call("cudaLaunchKernel", 0, 10), "k")
+    made.nvtx("all", 10, 20)
+    path = made.write(tmp_path / "t.sqlite")
+    schema: list[tuple[object, ...]] = [
+        (0, 7, 0, 11, "a", None, None), (0, 7, 1, 17, "b", None, None), (0, 7, 2, 13, "c", None, None),
+        (0, 7, 3, 15, "array", 16, None), (0, 7, 4, 15, "lost", None, None), (0, 7, 5, 15, "told", None, 28),
+        (0, 7, 6, 11, "next", None, None),
+    ]  # fmt: skip
+    add_table(path, "NVTX_PAYLOAD_SCHEMA_ENTRIES", "domainId schemaId idx type name:TEXT flags offset", *schema)
+    _set(path, "binaryData", {"all": payload(7, "b7xqh2xiiib", 1, 1 << 40, 300, 5, 6, 7, 8, domain=0)})
+    (note,) = load(path).spans["nvtx"].notes.values()
+    assert dict(note) == {"a": 1, "b": 1 << 40, "c": 300, "told": 7, "next": 8}
+
+
 def test_a_payload_without_its_schema_is_told_as_that(tmp_path: Path) -> None:
     made = Capture()
     made.kernel(100, 200, made.call("cudaLaunchKernel", 0, 10), "k")
