@@ -55,6 +55,24 @@ def test_without_launches_the_rhythm_tells() -> None:
     assert "not counted" in loop.found
 
 
+def test_several_rounds_a_step_are_told_wherever_they_begin() -> None:
+    """A vLLM on an H100 launches, reads a flag and waits for tokens; rounds are missed, and prompts have one more."""
+    step = [
+        Round(ms * MS, {RoundPart.WAIT: wait * MS}, launches=None, graphs=None)
+        for ms, wait in ((2.25, 0.01), (0.02, 0.004), (1.9, 1.8))
+    ]
+    prompt = Round(14 * MS, {RoundPart.WAIT: 0.01 * MS}, launches=None, graphs=None)
+    rounds = [one for _ in range(12) for one in (*step * 8, prompt)]
+    made = rounds_of(rounds)
+    key = (ENGINE, v.THREAD_ROUND.name)
+    kept = [sample for i, sample in enumerate(made[key]) if i % 50 not in (7, 8)]  # of each fifty two are missed
+    loops = engine_loops(trace_of({**made, **series_of(ENGINE, v.THREAD_ROUND, kept)}))
+    assert not isinstance(loops, Unknown)
+    usual = [step.time_ns / MS for step in loops[0].steps if step.time_ns < 10 * MS]
+    assert len(usual) > 0.7 * 96
+    assert set(map(round, usual)) == {4}
+
+
 def test_a_stretch_without_counts_is_left_out_of_steps_that_are_told_by_them() -> None:
     made = rounds_of([Round()] * 140)
     counts = made[ENGINE, v.ROUND_LAUNCHES.name]

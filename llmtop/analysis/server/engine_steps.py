@@ -160,8 +160,9 @@ def _steps(rounds: Sequence[EngineStep]) -> tuple[tuple[EngineStep, ...], str]:
     """The steps that rounds make up, and how they were told."""
     typical = _typical_launches(rounds)
     if typical is None:
-        several = _together([one.time_ns for one in rounds])
-        ends = [(i + 1) % several == 0 for i in range(len(rounds))]
+        unbroken = _unbroken(rounds)
+        several = _together([[one.time_ns for one in some] for some in unbroken])
+        ends = [(i + 1) % several == 0 for some in unbroken for i in range(len(some))]
         how = "by the rhythm of waits for the GPU alone, as launches are not counted all the time"
     else:
         rounds = [one for one in rounds if one.launches is not None]
@@ -180,23 +181,40 @@ def _typical_launches(rounds: Sequence[EngineStep]) -> float | None:
     return next(one for one, so_far in zip(known, accumulate(known), strict=True) if so_far >= half)
 
 
-def _together(lengths: Sequence[float]) -> int:
+def _unbroken(rounds: Sequence[EngineStep]) -> list[list[EngineStep]]:
+    """Rounds that follow each other, without those that nobody saw in between."""
+    found: list[list[EngineStep]] = []
+    for one in rounds:
+        if not found or one.start_ns != found[-1][-1].end_ns:
+            found.append([])
+        found[-1].append(one)
+    return found
+
+
+def _together(unbroken: Sequence[Sequence[float]]) -> int:
     """How many rounds make a step: so many that these take alike long, more so than chance makes sums of several.
 
-    >>> _together([1, 9, 1, 9, 1, 9, 1, 9, 1, 9]), _together([5, 5, 5, 5, 6, 5, 5, 5])
+    >>> _together([[1, 9, 1, 9, 1, 9], [9, 1, 9, 1, 9, 1]]), _together([[5, 5, 5, 5, 6, 5, 5, 5]])
     (2, 1)
+
+    Args:
+        unbroken: How long rounds took that follow each other.
     """
-    most = min(_MOST_TOGETHER, len(lengths) // 4)
-    unevenness = {n: math.sqrt(n) * _unevenness(lengths, n) for n in range(1, most + 1)}
+    most = min(_MOST_TOGETHER, sum(map(len, unbroken)) // 4)
+    unevenness = {n: math.sqrt(n) * _unevenness(unbroken, n) for n in range(1, most + 1)}
     best = min(unevenness.values(), default=0.0)
     return next((n for n, one in unevenness.items() if one <= _AS_REGULAR * best + _REGULAR), 1)
 
 
-def _unevenness(lengths: Sequence[float], together: int) -> float:
-    """How far sums of so many are from their middle on the mean, as a share of it."""
-    sums = [math.fsum(lengths[i : i + together]) for i in range(0, len(lengths) - together + 1, together)]
-    middle = median(sums)
-    return math.fsum(abs(one - middle) for one in sums) / len(sums) / middle if middle else 0.0
+def _unevenness(unbroken: Sequence[Sequence[float]], together: int) -> float:
+    """How far sums of so many are from their middle on the mean, as a share of it, which counts at most once for each.
+
+    Of all that follow each other, wherever they begin: a round is missed now and then, a prompt has one more, and what
+    follows begins elsewhere.
+    """
+    sums = [math.fsum(lengths[i : i + together]) for lengths in unbroken for i in range(len(lengths) - together + 1)]
+    middle = median(sums) if sums else 0.0
+    return math.fsum(min(abs(one - middle), middle) for one in sums) / len(sums) / middle if middle else math.inf
 
 
 def _joined(rounds: Sequence[EngineStep], ends: Sequence[bool]) -> Iterator[EngineStep]:
