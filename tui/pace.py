@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-OWN_BUDGET = 0.038
-"""Of one core, for the program without its helpers: it runs beside a server that may need every core. A twentieth below
-the 4 % that are promised (docs/benchmarks.md), as windows of half a minute differ by that.
+OWN_BUDGET = 0.036
+"""Of one core, for the program without its helpers: it runs beside a server that may need every core. A tenth below
+the 4 % that are promised (docs/benchmarks.md), as windows of half a minute differ by half of that.
 """
 MOST_APART_S = 1.0
 """What has failed is on the screen within two seconds: a poll later at most, and so long after it."""
