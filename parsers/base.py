@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,3 +58,11 @@ class Parser(Protocol):
             FileError: It is not such a file after all, or it is damaged beyond use: the message says how.
         """
         ...
+
+
+@runtime_checkable
+class ReadsCut(Protocol):
+    """A parser that reads what is whole of a file that was cut, and says of what it leaves out."""
+
+    reads_cut: bool
+    """False is as good as its absence."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO, TypeAlias
 
     Look: TypeAlias = Callable[[bytes, Path], object]
+    ReadsCutFile: TypeAlias = Callable[[Path], bool]
 
 MAX_UNPACKED = 8 << 30
 """Larger than any report seen (4 GiB traces exist), small enough that a bomb ends in a sentence."""
@@ -92,7 +93,9 @@ def compression_of(head: bytes) -> Compression | None:
 
 
 @contextmanager
-def unpacked(path: Path, kind: Compression, look: Look | None = None) -> Iterator[Path]:
+def unpacked(
+    path: Path, kind: Compression, look: Look | None = None, is_readable_cut: ReadsCutFile | None = None
+) -> Iterator[Path]:
     """Unpack `path` for as long as the block lasts.
 
     Args:
@@ -100,6 +103,8 @@ def unpacked(path: Path, kind: Compression, look: Look | None = None) -> Iterato
         kind: How it is compressed.
         look: Gets the first `HEAD_BYTES` and where the rest is going to be, before all of it is unpacked; what it
             raises ends the work.
+        is_readable_cut: Whether what was unpacked of a truncated stream is of use, as of a program that was killed
+            while it wrote; without it, or where it says no, a truncated stream is an error.
 
     Raises:
         FileError: The stream is truncated or corrupted, grows without measure, does not fit on the disk, or is wanted
@@ -108,7 +113,9 @@ def unpacked(path: Path, kind: Compression, look: Look | None = None) -> Iterato
     with private_folder(path) as folder:
         plain = folder / (path.name.removesuffix(kind.suffix) or "unpacked")
         with path.open("rb") as source:
-            _copy(path, kind, source, plain, look)
+            is_whole = _copy(path, kind, source, plain, look)
+        if not is_whole and not (is_readable_cut and plain.stat().st_size and is_readable_cut(plain)):
+            raise FileError(f"{path} is truncated: its {kind.name} stream stops before the end; copy the file again")
         yield plain
 
 
@@ -144,8 +151,8 @@ def within_measure(path: Path, pieces: Iterable[bytes], packed_bytes: int) -> It
         yield piece
 
 
-def _copy(path: Path, kind: Compression, source: BinaryIO, plain: Path, look: Look | None) -> None:
-    """Unpack all streams of `source` into `plain`, watching the size."""
+def _copy(path: Path, kind: Compression, source: BinaryIO, plain: Path, look: Look | None) -> bool:
+    """Unpack all streams of `source` into `plain`, watching the size; returns whether the last one has its end."""
     packed_size = path.stat().st_size
     head = b""
     try:
@@ -157,16 +164,15 @@ def _copy(path: Path, kind: Compression, source: BinaryIO, plain: Path, look: Lo
                         look(head[:HEAD_BYTES], plain)
                 target.write(piece)
                 tell(path, "unpacking", source.tell(), packed_size)
-    except EOFError as error:
-        raise FileError(
-            f"{path} is truncated: its {kind.name} stream stops before the end; copy the file again"
-        ) from error
+    except EOFError:
+        return False
     except kind.error() as error:
         raise FileError(f"{path} is corrupted: {kind.name} says: {error}; copy the file again") from error
     except OSError as error:
         raise FileError(
             f"{path} cannot be unpacked into {plain.parent}: {error.strerror}; set TMPDIR to a place with room"
         ) from error
+    return True
 
 
 def _pieces(kind: Compression, source: BinaryIO) -> Iterator[bytes]:

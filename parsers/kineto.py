@@ -54,6 +54,7 @@ class KinetoParser:
     written_by = "`torch.profiler`, vLLM and SGLang `/start_profile`; Perfetto's and other tools' JSON"
     extensions: tuple[str, ...] = (".pt.trace.json", ".json")
     holds = frozenset({Content.KERNELS, Content.TIMELINE, Content.STACKS, Content.GPU})
+    reads_cut = True
 
     def sniff(self, head: bytes, path: Path) -> bool:
         """Any JSON of an object, or of a list of them: whether it is a trace is known only when it is read."""
@@ -245,7 +246,7 @@ def _issues(reader: EventReader, events: EventSorter, tables: Tables) -> Iterato
     """What is wrong with the file, and what that costs."""
     if reader.left_bytes is not None:
         whole = count(sum(map(len, tables.spans.values())))
-        rest = f"{reader.left_bytes} bytes of another are left out, and " if reader.left_bytes else ""
+        rest = f"what there is of another ({reader.left_bytes} B) is left out, and " if reader.left_bytes else ""
         message = (
             "the file ends before its list of events does (the program ended while it wrote, or the copy was cut "
             f"short): the {whole} spans that are whole are shown, {rest}what was to follow is not known"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.errors import FileError
 from llmtop.parsers.archives import is_archive, names, place_in, take_out
-from llmtop.parsers.base import HEAD_BYTES
+from llmtop.parsers.base import HEAD_BYTES, ReadsCut
 from llmtop.parsers.compressed import COMPRESSIONS, compression_of, private_folder, unpacked
 from llmtop.recording.layout import is_recording
 from llmtop.text import clean, listed
@@ -133,7 +133,7 @@ def _load(path: Path) -> Trace:
         try:
             head = read_head(plain)
             if kind := compression_of(head):
-                plain = stack.enter_context(unpacked(plain, kind, partial(_refuse_unknown, path)))
+                plain = stack.enter_context(unpacked(plain, kind, partial(_refuse_unknown, path), _is_readable_cut))
                 head = read_head(plain)
             if is_archive(head):
                 plain = _only_report(path, plain, stack)
@@ -219,6 +219,13 @@ def _refuse_unknown(path: Path, head: bytes, plain: Path) -> None:
             parser_for(head, plain)
     except FileError as error:
         raise _named(error, plain, path) from error
+
+
+def _is_readable_cut(plain: Path) -> bool:
+    """Whether what was unpacked of a cut stream is of a format that is read up to its last whole part."""
+    head = read_head(plain)
+    parser = next((parser for parser in parsers() if parser.sniff(head, plain)), None)
+    return isinstance(parser, ReadsCut) and parser.reads_cut
 
 
 def _named(error: FileError, plain: Path, path: Path) -> FileError:

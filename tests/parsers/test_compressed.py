@@ -88,6 +88,31 @@ def test_every_cut_is_truncation(pack: Callable[[bytes], bytes], packed: Path) -
             unpack(packed)
 
 
+def test_of_a_cut_trace_the_events_before_the_cut_are_read(
+    pack: Callable[[bytes], bytes], packed: Path, temporary: Path
+) -> None:
+    """As of a profiler that was killed while it wrote: the stream has no end, and what it holds has none either."""
+    noise = os.urandom(200_000).hex()  # does not shrink, so that the cut is within it
+    events = b'{"traceEvents": [{"ph": "X", "name": "first", "pid": 1, "tid": 1, "ts": 1.5, "dur": 2.0},\n'
+    last = b'{"ph": "X", "name": "%s", "pid": 1, "tid": 1, "ts": 5.5, "dur": 2.0}]}' % noise.encode()
+    data = pack(events + last)
+    packed.write_bytes(data[: len(data) * 9 // 10])
+    trace = load(packed)
+    assert sum(map(len, trace.spans.values())) == 1
+    (cut,) = (issue for issue in trace.issues if issue.code == "kineto-cut")
+    assert "the 1 spans that are whole are shown, what there is of another" in cut.message
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_cut_stream_of_what_is_read_whole_or_not_at_all_is_truncation(
+    pack: Callable[[bytes], bytes], packed: Path
+) -> None:
+    data = pack(report(*(kernel(os.urandom(1000).hex().encode()) for _ in range(200))))
+    packed.write_bytes(data[: len(data) * 9 // 10])
+    with pytest.raises(FileError, match=f"{packed} is truncated: its .* stream stops before the end"):
+        load(packed)
+
+
 def test_damage_is_corruption(pack: Callable[[bytes], bytes], packed: Path) -> None:
     packed.write_bytes(pack(CONTENT) + b"this is no stream")
     with pytest.raises(FileError, match=f"{packed} is corrupted: .* says: "):

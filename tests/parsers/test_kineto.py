@@ -453,7 +453,7 @@ def test_a_cut_file_has_all_events_before_the_cut(
         (issue,) = (issue for issue in trace.issues if issue.code == "kineto-cut")
         left = len(data[ends[whole - 1] : cut].strip(b", \n"))
         assert f"the {whole} spans that are whole are shown" in issue.message
-        assert (f"{left} bytes of another" in issue.message) == (left > 0)
+        assert (f"of another ({left} B) is left out" in issue.message) == (left > 0)
 
 
 @pytest.mark.parametrize(
