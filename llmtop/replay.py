@@ -166,19 +166,18 @@ def _local_time(utc_ns: int) -> str:
     return f"{then:%H:%M:%S}" if then.date() == datetime.now().astimezone().date() else f"{then:%Y-%m-%d %H:%M:%S}"
 
 
-def moment_of(text: str, at_ns: int, first_ns: int, last_ns: int) -> int | None:
-    """What a user calls a place in a recording; None where it is none.
+def moment_of(text: str, at_ns: int, first_ns: int) -> int | None:
+    """What a user calls a place in a recording, which may lie outside of it; None where it is none.
 
     >>> minute = 60 * NS_PER_S
-    >>> [moment_of(text, 5 * minute, minute, 9 * minute) // minute for text in ("2:00", "+60", "-1:00", "0:01:00")]
+    >>> [moment_of(text, 5 * minute, minute) // minute for text in ("2:00", "+60", "-1:00", "0:01:00")]
     [3, 6, 4, 2]
-    >>> moment_of("soon", 0, 0, 1)
+    >>> moment_of("soon", 0, 0)
 
     Args:
         text: Seconds, minutes:seconds or hours:minutes:seconds from the beginning; with a sign from where it stands.
         at_ns: Where it stands.
         first_ns: Its beginning.
-        last_ns: Its end.
     """
     words = text.strip()
     sign = {"+": 1, "-": -1}.get(words[:1], 0)
@@ -188,5 +187,4 @@ def moment_of(text: str, at_ns: int, first_ns: int, last_ns: int) -> int | None:
     seconds = 0
     for part in parts:
         seconds = 60 * seconds + int(part)
-    t_ns = at_ns + sign * seconds * NS_PER_S if sign else first_ns + seconds * NS_PER_S
-    return min(max(t_ns, first_ns), last_ns)
+    return at_ns + sign * seconds * NS_PER_S if sign else first_ns + seconds * NS_PER_S

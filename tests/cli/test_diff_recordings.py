@@ -139,6 +139,19 @@ def test_two_moments_of_one_recording(capsys: pytest.CaptureFixture[str], busy: 
     assert "script" not in said or kind == "html"
 
 
+def test_what_both_windows_would_hold_is_in_neither(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    at = [as_of(BUSY, BUSY.start_ns + s * NS_PER_S) for s in (40, 45, 55)]
+    moments = write(tmp_path / "moments", at)
+    (apart,) = compared(capsys, moments, "--at", "0:00,0:15")["comparisons"]
+    (back,) = compared(capsys, moments, "--at", "0:15,0:00")["comparisons"]
+    (near,) = compared(capsys, moments, "--at", "0:00,0:05")["comparisons"]
+    (same,) = compared(capsys, moments, "--at", "0:05,0:05")["comparisons"]
+    (other,) = compared(capsys, moments, write(tmp_path / "other", at[:2], host="gpu-8"))["comparisons"]
+    assert [one["window_s"] for one in (apart, back, near, same, other)] == [15.0, 15.0, 5.0, 45.0, 45.0]
+    assert near["not_comparable"].startswith("5 s lie between them, and rates and latencies need 10 s")
+    assert apart["not_comparable"] is None
+
+
 def test_what_keeps_them_apart_is_said_before_all_else(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     other = live_trace(Scene(gpus=1))
     server = ids.server(8000)
@@ -168,6 +181,8 @@ def test_findings_come_and_go(capsys: pytest.CaptureFixture[str], busy: Path, id
         (["busy.llmtop"], 2, "--at 2:00,12:00 takes two moments"),
         (["busy.llmtop", "idle.llmtop", "--at", "0:10"], 2, "give a moment of each recording"),
         (["busy.llmtop", "--at", "0:10,soon"], 2, "--at soon: a moment is 90, 2:00"),
+        (["busy.llmtop", "--at", "0:10,9:00"], 2, "--at 9:00 is outside of"),
+        (["busy.llmtop", "--at=-9:00,0:10"], 2, "--at -9:00 is outside of"),
         (["busy.llmtop", "report"], 1, "recordings are compared with recordings alone"),
         (["busy.llmtop", "idle.llmtop", "--fail-above", "3"], 2, "recordings have no kernels"),
         (["report", "report", "--at", "0:10,0:20"], 2, "--at takes moments of recordings, and there is none"),

@@ -143,4 +143,4 @@ def test_each_trace_is_the_one_that_was_shown(recording: RecordingReader) -> Non
 
 @pytest.mark.parametrize("text", ["", "soon", "1:2:3:4", "1.5", "--5", "٣", ":"])
 def test_what_is_no_time_leads_nowhere(text: str) -> None:
-    assert moment_of(text, 5, 0, 10) is None
+    assert moment_of(text, 5, 0) is None

@@ -83,8 +83,7 @@ class ReplayScreen(LiveScreen):
 
     def action_seek(self) -> None:
         """Ask for a time, and go there."""
-        first_ns, last_ns = self.replay.moments[0], self.replay.moments[-1]
-        self.app.push_screen(SeekDialog(self.replay.at_ns, first_ns, last_ns, self._seek))
+        self.app.push_screen(SeekDialog(self.replay.at_ns, self.replay.moments[0], self._seek))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """What is a recording already is not recorded."""

@@ -22,7 +22,6 @@ class SeekDialog(Dialog):
     Args:
         at_ns: Where the recording stands.
         first_ns: Its beginning.
-        last_ns: Its end.
         go: Called with the moment that was asked for.
     """
 
@@ -32,9 +31,9 @@ class SeekDialog(Dialog):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "back", tooltip="Stay where it stands")]
 
-    def __init__(self, at_ns: int, first_ns: int, last_ns: int, go: Callable[[int], None]) -> None:
+    def __init__(self, at_ns: int, first_ns: int, go: Callable[[int], None]) -> None:
         super().__init__()
-        self._place = (at_ns, first_ns, last_ns)
+        self._place = (at_ns, first_ns)
         self._go = go
 
     def compose(self) -> ComposeResult:

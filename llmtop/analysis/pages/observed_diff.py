@@ -1,6 +1,7 @@
 """Two moments that llmtop has recorded, beside each other: what changed, and what keeps them from being compared.
 
-Both are looked at over windows of one length: as much as the shorter has.
+Both are looked at over windows of one length: as much as the shorter has, and of one recording no more than lies
+between them, as what both windows held would hide what changed.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class ObservedDiff:
 
 def observed_diff(before: Trace, after: Trace) -> ObservedDiff:
     """What changed from one moment to the other."""
-    window_ns = min(trace.end_ns - trace.start_ns for trace in (before, after))
+    window_ns = _window_ns(before, after)
     numbers = tuple(_changes(_numbers(before, window_ns), _numbers(after, window_ns)))
     found = [{(one.rule, one.subject): one for one in diagnose(trace).findings} for trace in (before, after)]
     return ObservedDiff(
@@ -165,12 +166,25 @@ def observed_diff(before: Trace, after: Trace) -> ObservedDiff:
     )
 
 
+def _window_ns(before: Trace, after: Trace) -> int:
+    had_ns = min(trace.end_ns - trace.start_ns for trace in (before, after))
+    return min(had_ns, _between_ns(before, after) or had_ns)
+
+
+def _between_ns(before: Trace, after: Trace) -> int | None:
+    """The time between two moments of one clock; None of two clocks, which say nothing of each other."""
+    clocks = [(one.origin.host, one.origin.utc_ns) for one in (before, after)]
+    return None if clocks[0] != clocks[1] or clocks[0][1] is None else abs(after.end_ns - before.end_ns)
+
+
 # -- what keeps them apart -------------------------------------------------------------------------------------
 
 
 def _why_not(before: Trace, after: Trace, window_ns: int) -> Iterator[str]:
     if window_ns < _LEAST_S * NS_PER_S:
-        yield f"one of them has {seen(window_ns / NS_PER_S)}, and rates and latencies need {_LEAST_S:.0f} s"
+        is_near = window_ns == _between_ns(before, after)
+        why = "{} lie between them" if is_near else "one of them has {}"
+        yield f"{why.format(seen(window_ns / NS_PER_S))}, and rates and latencies need {_LEAST_S:.0f} s"
     told = {
         "server": _of_both(before, after, _engine),
         "model": _of_both(before, after, _model),
