@@ -44,6 +44,8 @@ _MORE_WORK = 1.2
 _FEWEST_MORE = 5
 """Times the launches of the median step, and so many more: another batch, not the same one."""
 _SLOWER_CLOCK = 0.95
+_BY_CLOCK = 0.5
+"""Of what a step waited longer for the GPU, the part that a lower clock must explain."""
 _LATE = 0.5
 """Of what a step waited longer for the GPU, the part by which another rank must have been late to explain it."""
 _AROUND_NS = NS_PER_S // 4
@@ -195,7 +197,7 @@ class StepJudge:
         if not self._does_more(step):
             if self._has_late_rank(step):
                 return StepCause.LATE_RANK
-            if self._clock(step) < _SLOWER_CLOCK:
+            if self._is_by_clock(step):
                 return StepCause.CLOCK
         if self._grew(step, v.SERVER_PREEMPTIONS):
             return StepCause.PREEMPTION
@@ -220,6 +222,15 @@ class StepJudge:
             for loop, usual, ends in self._others
             for one in _overlapping(loop.steps, ends, step)
         )
+
+    def _is_by_clock(self, step: EngineStep) -> bool:
+        """Whether the same work at the usual clock takes at least half as much less as this step waited longer.
+
+        A step that computes more draws more power, and the clock falls with that: it is no cause of the rest.
+        """
+        clock = self._clock(step)
+        more = step.gpu_ns - self._usual.gpu_ns
+        return clock < _SLOWER_CLOCK and step.gpu_ns * (1 - clock) >= _BY_CLOCK * more
 
     def _clock(self, step: EngineStep) -> float:
         """The lowest of the GPUs' SM clocks then, as a share of what it mostly is; 1 where nobody tells."""
