@@ -18,6 +18,7 @@ RULES: tuple[Rule, ...] = (
         "gpu_fault",
         "sanitizer_error",
         "failed_launches",
+        "failed_calls",
         "host_code",
         "host_waits",
         "host_descheduled",
