@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from llmtop.cli.output import add_output_argument
 from llmtop.cli.report import FORMATS, in_range, is_same_file, read_report, write_parts
 from llmtop.errors import FileError, LlmtopError, UsageError
 
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of recordings the moments to compare, as 2:00,12:00 or --at=-10:00,-1:00 (default: their ends); of one "
         "recording alone two or more",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write there, not to standard output")
+    add_output_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:

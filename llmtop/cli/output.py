@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from llmtop.errors import LlmtopError
 
 if TYPE_CHECKING:
     from typing import TextIO
+
+
+_STANDARD = "-"
 
 
 class OutputError(LlmtopError):
@@ -82,3 +87,23 @@ def _open_closed() -> None:
 def silence() -> None:
     """Keep the interpreter from complaining at exit of what could not be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def add_output_argument(parser: argparse.ArgumentParser) -> None:
+    """Where text is written: `output` is None for standard output, which `-` names too."""
+    parser.add_argument("-o", "--output", metavar="FILE", type=_text_file, help="write there, not to standard output")
+
+
+def _text_file(text: str) -> Path | None:
+    return None if text == _STANDARD else Path(text)
+
+
+def new_file(text: str) -> Path:
+    """A file that a recording is written to.
+
+    Raises:
+        argparse.ArgumentTypeError: It is `-`, and would become a file of that name.
+    """
+    if text == _STANDARD:
+        raise argparse.ArgumentTypeError("'-': this goes into a file alone, name one (./- where it is to be called so)")
+    return Path(text)

@@ -21,6 +21,7 @@ from llmtop.cli.live import (
     process_id,
     seconds,
 )
+from llmtop.cli.output import new_file
 from llmtop.cli.waiting import ended_by_signal
 from llmtop.errors import FileError, UsageError
 from llmtop.session_recording import begin_recording, recordings_folder
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        type=Path,
+        type=new_file,
         help="a new file (default: one in $XDG_STATE_HOME/llmtop/recordings, ~/.local/state/llmtop/recordings); with "
         "--when the folder of the files",
     )

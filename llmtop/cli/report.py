@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llmtop.cli.output import add_output_argument
 from llmtop.errors import ApartError, FileError, UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--each-range", action="store_true", help="ranges one by one, not those as one that differ by numbers only"
     )
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write there, not to standard output")
+    add_output_argument(parser)
 
 
 def add_source_dir(parser: argparse.ArgumentParser) -> None:

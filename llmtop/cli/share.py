@@ -11,6 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from llmtop.cli.output import new_file
 from llmtop.errors import FileError, UsageError
 from llmtop.text import clean, redact, shorten
 
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from llmtop.cli.live import seconds
 
     parser.add_argument("source", metavar="FILE|PID", help="a recording, or any process of a server that runs here")
-    parser.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="a new file")
+    parser.add_argument("-o", "--output", metavar="OUT", type=new_file, required=True, help="a new file")
     parser.add_argument("--html", action="store_true", help="write one self-contained page, not a recording")
     parser.add_argument(
         "--anonymise",

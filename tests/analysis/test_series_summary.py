@@ -11,7 +11,7 @@ from llmtop.analysis.pages import series as series_page
 from llmtop.analysis.pages.series import SeriesTable, series_table
 from llmtop.analysis.series.summary import SeriesRow, has_series_alone, series_row, why_no_series
 from llmtop.analysis.tables import SORTED_AT_ONCE
-from llmtop.model import NS_PER_S, Metric, Origin, Series, Stack, Trace, TrackId, Unknown
+from llmtop.model import NS_PER_S, Metric, Origin, Series, Stack, Trace, Track, TrackId, TrackKind, Unknown
 
 GPU = ids.gpu(0)
 
@@ -40,6 +40,14 @@ def test_a_counter_is_told_by_its_rates() -> None:
     (row,) = rows_of(trace_of(series(GPU, Metric("gpu.bytes", "bytes", counter=True), 100.0, 110.0, 140.0)))
     assert row.unit == "bytes/s"
     assert (row.least, row.mean, row.most, row.last) == pytest.approx((10.0, 20.0, 30.0, 30.0))
+
+
+def test_what_a_server_and_its_gpus_tell_comes_before_their_surroundings() -> None:
+    metric = Metric("x", "W")
+    kinds = (TrackKind.THREAD, TrackKind.PROCESS, TrackKind.HOST, TrackKind.ENDPOINT, TrackKind.GPU, TrackKind.SERVER)
+    tracks = {TrackId(kind): Track(TrackId(kind), kind, kind.value) for kind in kinds}
+    found = rows_of(replace(trace_of(*(series(id, metric, 1.0) for id in (*tracks, TrackId("a")))), tracks=tracks))
+    assert [row.track for row in found] == ["server", "gpu", "endpoint", "host", "process", "a", "thread"]
 
 
 def test_what_has_no_value_says_why_and_is_not_zero() -> None:

@@ -77,6 +77,16 @@ def test_precision_source_and_quality_are_never_cut() -> None:
     assert drawn(view, 90, 16)[0].endswith("2.82 TB/s  bf16 GPM upper bound")
 
 
+def test_where_there_is_little_room_the_source_goes_before_the_label_and_how_sure_it_is() -> None:
+    lead = replace(live().points[0], label="work done", source="from tokens and shapes", quality=Quality.ESTIMATE)
+    view = replace(live(), points=(lead,))
+    assert [drawn(view, width, 7)[0] for width in (36, 42, 66)] == [
+        "○ work…  84 % of roof  bf16 estimate",
+        "○ work done  84 % of roof  bf16 estimate",
+        "○ work done  84 % of roof  bf16 from tokens and shapes estimate",
+    ]
+
+
 def test_notes_get_shorter_before_the_last_are_left_out() -> None:
     long = "precision not known (the server does not tell; llmtop --dtype tells it): tensor work counts as bf16 or fp8"
     notes = (long, "MIG is enabled: the roofs are of the whole GPU", "third " * 30)

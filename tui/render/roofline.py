@@ -100,7 +100,7 @@ def draw_roofline(
 
 
 def _summary(view: RooflineView, width: int, most: int, look: Look, selected: int | None) -> list[Strip]:
-    """What is known of a point: numbers are left out, the last first, before what they are and how sure."""
+    """What is known of a point: numbers are left out, the last first, then who tells, but never how sure it is."""
     if not view.points:
         return []
     point = view.points[selected or 0]
@@ -113,10 +113,13 @@ def _summary(view: RooflineView, width: int, most: int, look: Look, selected: in
     basis = f"{point.precision}{level} {point.source}{quality}"
     least = min(_LABEL_ROOM, width_of(point.label))
     is_split = most > 1 and _room([*facts, basis], width) < least
+    if not is_split and _room([facts[0], basis], width) < least:
+        basis = f"{point.precision}{level}{quality}"
     told = [] if is_split else [cut(basis, max(20, width // 2), look)]
     while len(facts) > 1 and _room([*facts, *told], width) < least:
         facts.pop()
-    label = cut_middle(point.label, max(3, _room([*facts, *told], width)), look)
+    room = max(3, _room([*facts, *told], width))
+    label = (cut if room < least else cut_middle)(point.label, room, look)
     parts: list[Part] = [(f"{mark} ", role), (label, "title"), ("  ", "text")]
     parts += [(f"{fact}  ", "value") for fact in facts]
     parts.append((basis if not is_split else "", "dim"))

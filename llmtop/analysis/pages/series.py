@@ -9,7 +9,7 @@ from llmtop.analysis.series.summary import SeriesRow, names_of, series_row, why_
 from llmtop.analysis.tables import SORTED_AT_ONCE, fitted, places_by
 from llmtop.analysis.views import Cell, Column
 from llmtop.frozen import frozen
-from llmtop.model import Unknown
+from llmtop.model import TrackKind, Unknown
 from llmtop.units import quantity
 from llmtop.vocabulary import is_part
 
@@ -29,6 +29,8 @@ _COLUMNS = (
     Column("most", "most", width=14, shrink=3),
     Column("source", "source", width=16, shrink=4, help="who read it"),
 )
+_FIRST = (TrackKind.SERVER, TrackKind.GPU, TrackKind.ENDPOINT, TrackKind.HOST, TrackKind.PROCESS)
+"""What is asked for first: of a server there are hundreds of series, of its threads thousands."""
 _NEWEST = 2
 """Samples that a counter's newest rate is made of."""
 _VALUES: dict[str, Callable[[SeriesRow], float | Unknown]] = {
@@ -119,7 +121,13 @@ def series_table(trace: Trace) -> SeriesTable | Unknown:
     """All series of a trace but those that distributions are made of, or why there are none."""
     if why := why_no_series(trace):
         return why
-    keys = tuple(sorted(key for key, series in trace.series.items() if not is_part(series.metric)))
+    shown = (key for key, series in trace.series.items() if not is_part(series.metric))
+    keys = tuple(sorted(shown, key=lambda key: (_place(trace, key[0]), key)))
     names = ((*names_of(trace, trace.series[key]), trace.series[key].source) for key in keys)
     columns, widest = fitted(_COLUMNS, [(track, title, *_AS_WIDE_AS_MAY_BE, source) for track, title, source in names])
     return SeriesTable(trace, keys, columns, widest)
+
+
+def _place(trace: Trace, id: TrackId) -> int:
+    kind = trace.tracks[id].kind if id in trace.tracks else None
+    return _FIRST.index(kind) if kind in _FIRST else len(_FIRST)
