@@ -5,14 +5,16 @@ from __future__ import annotations
 import sqlite3
 import sys
 from contextlib import ExitStack, closing
+from statistics import median
 
 import pytest
 
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.server.engine_steps import engine_loops
 from llmtop.cli.demo import incident
 from llmtop.demo.incidents import INCIDENTS
 from llmtop.demo.replays import REPLAYS, DemoReplay
-from llmtop.model import MarkKind
+from llmtop.model import MarkKind, Unknown
 from llmtop.parsers.registry import plain_recording, recording_at
 from llmtop.recording.reader import RecordingReader
 from tests.e2e.terminal import Terminal
@@ -47,6 +49,14 @@ def test_each_is_small_and_names_no_machine(replay: DemoReplay) -> None:
             texts = [data for (data,) in base.execute("SELECT data FROM part") if isinstance(data, str)]
     assert texts
     assert not [text for text in texts if any(f"/{place}" in text for place in ("tmp/", "home/", "root/", "work"))]
+
+
+def test_steps_of_one_are_told_by_their_rhythm() -> None:
+    """Three waits for the GPU a step: 4.2 ms each, as the server counts 200 steps a second between prompts."""
+    shown = recording(REPLAYS["gpu-steps"])
+    loops = engine_loops(shown.trace(shown.times[-1]))
+    assert not isinstance(loops, Unknown)
+    assert 4.0 < median(step.time_ns for step in loops[0].steps) / 1e6 < 4.4
 
 
 def test_the_fault_of_another_program_is_an_event() -> None:
