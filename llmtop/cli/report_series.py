@@ -24,13 +24,13 @@ def series_over_time(trace: Trace, wanted: WantedTable) -> PartTable[SeriesTable
         trace.origin.path,
         found,
         rows_of=SeriesTable.fitted,
-        document_of=lambda found: {"by": wanted.by, "rows": [_document(row) for row in _rows(found)]},
-        csv_of=lambda found: csv_of_rows(_rows(found)),
+        document_of=lambda found: {"by": wanted.by, "rows": [_document(row) for row in series_records(found)]},
+        csv_of=lambda found: csv_of_rows(series_records(found)),
         said=lambda: [str(found)] if isinstance(found, Unknown) else [],
     )
 
 
-def _rows(table: SeriesTable) -> Iterator[dict[str, str | float | Unknown]]:
+def series_records(table: SeriesTable) -> Iterator[dict[str, str | float | Unknown]]:
     """What is the same in JSON and CSV."""
     for key in table.keys:
         track, metric = key

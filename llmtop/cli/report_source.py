@@ -13,6 +13,7 @@ from llmtop.cli.part_table import PartTable, WantedTable
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
+    from llmtop.analysis.views import Cell
     from llmtop.cli.documents import Json
     from llmtop.model import Trace
 
@@ -30,7 +31,7 @@ def code_by(trace: Trace, wanted: WantedTable) -> PartTable[tuple[CodeRow, ...]]
         code_rows(trace, by, wanted.kernel),
         rows_of=lambda rows: code_table(rows, by),
         document_of=lambda rows: {"by": wanted.by, "rows": [_row(one) for one in rows]},
-        csv_of=lambda rows: csv_of_rows(_cells(rows)),
+        csv_of=lambda rows: csv_of_rows(code_records(rows)),
         said=lambda: said_of_code(trace, by, wanted.kernel),
     )
 
@@ -45,7 +46,7 @@ def _row(row: CodeRow) -> Json:
     }
 
 
-def _where(row: CodeRow) -> dict[str, Json]:
+def _where(row: CodeRow) -> dict[str, str | int | None]:
     """Which row it is; the same in JSON and CSV."""
     return {
         "kernel": row.kernel,
@@ -72,8 +73,8 @@ def _counted(row: CodeRow) -> dict[str, float | None]:
     return dict(zip(_COUNTED, counted, strict=True))
 
 
-def _cells(rows: tuple[CodeRow, ...]) -> Iterator[dict[str, object]]:
-    """With a column for each reason to wait."""
+def code_records(rows: tuple[CodeRow, ...]) -> Iterator[dict[str, Cell]]:
+    """Row by row what CSV has of it, with a column for each reason to wait, in samples."""
     reasons = sorted({reason for row in rows for reason, _ in row.spent.waiting})
     for row in rows:
         none = None if row.source.why_no_samples else 0

@@ -21,11 +21,19 @@ _NOTABLE = 1.25
 """How many times faster another memory's copies are, from which on that is worth a line."""
 
 
-def listed_table(rows: Sequence[ListedRow], what: Listed) -> RowTable:
-    """The rows, keyed by their number from 0 on; columns of which no row has anything are left out."""
+def listed_table(rows: Sequence[ListedRow], what: Listed, *, is_whole: bool = False) -> RowTable:
+    """The rows, keyed by their number from 0 on; columns of which no row has anything are left out.
+
+    Args:
+        rows: What is listed.
+        what: What they are of.
+        is_whole: With all columns, for who goes by their names.
+    """
     made = _COLUMNS[what]
     cells = [[one.cell(row) for one in made] for row in rows]
-    kept = [i for i, one in enumerate(made) if one.column.shrink == 0 or any(_is_known(row[i]) for row in cells)]
+    kept = [
+        i for i, one in enumerate(made) if is_whole or one.column.shrink == 0 or any(_is_known(row[i]) for row in cells)
+    ]
     return numbered([made[i].column for i in kept], [[row[i] for i in kept] for row in cells])
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from llmtop.analysis.timeline.spans import TraceTimeline
-    from llmtop.model import SpanTable, TrackId
+    from llmtop.model import SpanTable, Trace, TrackId
 
 Dims = tuple[int, int, int]
 _ON_GPUS = frozenset({TrackKind.STREAM, TrackKind.GPU_PROCESS, TrackKind.GPU_INSTANCE})
@@ -77,7 +77,7 @@ def span_facts(timeline: TraceTimeline, code: int) -> SpanFacts:
         code=code,
         what=timeline.trace.origin.range_term if spans.kind == SpanKind.NVTX else kind_title(spans.kind),
         name=timeline.name(code)[1],
-        track=_track_name(timeline, track),
+        track=track_name(timeline.trace, track),
         start_ns=start,
         end_ns=end,
         correlation=spans.correlation[row],
@@ -126,12 +126,13 @@ def first_launched(timeline: TraceTimeline, code: int) -> int | None:
     return next(works, None)
 
 
-def _track_name(timeline: TraceTimeline, track: TrackId) -> str:
-    known = timeline.trace.tracks.get(track)
+def track_name(trace: Trace, track: TrackId) -> str:
+    """A thread with its process, a stream with its GPU: of several each has a name of its own."""
+    known = trace.tracks.get(track)
     name = str(track) if known is None else known.name
     if ids.kind(track) in _ON_GPUS:
         return f"{gpu_title(ids.gpu_of(track))} {name}"
-    above = timeline.trace.tracks.get(known.parent) if known is not None and known.parent is not None else None
+    above = trace.tracks.get(known.parent) if known is not None and known.parent is not None else None
     return name if above is None else f"{name} of {above.name}"
 
 

@@ -34,19 +34,21 @@ class _PartColumn:
     cell: Callable[[TimePart, int, Spread | None], Cell]
 
 
-def breakdown_table(view: Breakdown, start_ns: int = 0) -> RowTable:
+def breakdown_table(view: Breakdown, start_ns: int = 0, *, is_whole: bool = False) -> RowTable:
     """The rows, keyed by their number from 0 on; columns of which no row has anything are left out.
 
     Args:
         view: The rows.
         start_ns: The capture's, from which on times are counted.
+        is_whole: With all columns, for who goes by their names.
     """
     made = _COLUMNS[view.by]
     rows = []
     for i, part in enumerate(view.parts):
         moved = replace(part, start_ns=part.start_ns - start_ns)
         rows.append([one.cell(moved, i + 1, spread_of(view, part)) for one in made])
-    kept = [i for i, one in enumerate(made) if one in (_NUMBER, _NAME) or _tells([row[i] for row in rows], one)]
+    always = made if is_whole else (_NUMBER, _NAME)
+    kept = [i for i, one in enumerate(made) if one in always or _tells([row[i] for row in rows], one)]
     return numbered([made[i].column for i in kept], [[row[i] for i in kept] for row in rows])
 
 

@@ -1,0 +1,217 @@
+"""`llmtop.load` and `llmtop.table`: what scripts and notebooks use, and what docs/python.md says of it."""
+
+from __future__ import annotations
+
+import csv
+import lzma
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import llmtop
+from llmtop.analysis.views import Column
+from llmtop.errors import UsageError
+from llmtop.model import Unknown
+from tests.cli.by_tables import report_by
+from tests.kernel_traces import LLAMA, ROOT, TIMELINE
+from tests.python.documented import BEGIN, END, OF_ALL_TABLES, PAGE, SAMPLES, examples, frames, tables
+
+UNFUSED = SAMPLES / "ncu/2025.3.1/unfused.ncu-rep.xz"
+RECORDING = SAMPLES / "recording/1/demo-server.llmtop.xz"
+WHY = Unknown("not counted", "ask for it")
+MIXED = llmtop.Frame.of(
+    (
+        Column("name", "name"),
+        Column("time", "time", "ns"),
+        Column("calls", "calls", "1"),
+        Column("value", "value", "1"),
+    ),
+    [("a", 1.5, 1, "text"), (WHY, WHY, 2, 3), ("c", None, 1 << 63, 4.5)],
+)
+
+
+# -- what is loaded ----------------------------------------------------------------------------------------------------
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"import sys; before = set(sys.modules); {statement}; print('\\n'.join(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_to_import_it_loads_nothing_else() -> None:
+    assert loaded_by("import llmtop") == {"llmtop"}
+
+
+@pytest.mark.parametrize("path", OF_ALL_TABLES, ids=lambda path: path.name)
+def test_scripts_load_no_screen_and_no_pandas(path: Path) -> None:
+    loaded = loaded_by(f"import llmtop; llmtop.table(llmtop.load({str(path)!r}), 'findings')")
+    assert "llmtop.analysis.rules.registry" in loaded
+    assert not {name.split(".")[0] for name in loaded} & {"textual", "rich", "pandas", "plotext"}
+
+
+def test_no_table_is_made_before_it_is_asked_for() -> None:
+    assert "llmtop.analysis.kernels.table" not in loaded_by(f"import llmtop; llmtop.load({str(UNFUSED)!r})")
+
+
+def test_what_scripts_use_has_types_and_is_completed() -> None:
+    stub = (ROOT / "llmtop/__init__.pyi").read_text()
+    typed = {line.split()[-1] for line in stub.splitlines() if line.startswith("from")}
+    assert typed == set(dir(llmtop)) & typed == {"FileError", "Frame", "TABLES", "load", "table"}
+    assert all(getattr(llmtop, name) is not None for name in typed)
+    with pytest.raises(AttributeError, match="module 'llmtop' has no attribute 'nothing'"):
+        llmtop.nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_has_the_columns_of_all_tables() -> None:
+    """Where it has not: python -m tests.python.documented."""
+    assert all(frames().values())
+    assert PAGE.read_text().split(BEGIN)[1].split(END)[0] == tables()
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_an_example_of_the_page_prints_what_stands_below_it(
+    number: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(examples()) == 5
+    code, printed = examples()[number]
+    if "to_pandas" in code:
+        pytest.importorskip("pandas", reason="the example is of pandas, which is not installed")
+    monkeypatch.chdir(ROOT)
+    exec(compile(code, PAGE.name, "exec"), {})
+    assert capsys.readouterr().out == printed
+
+
+# -- what tables hold --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("path", "name", "by"), [(UNFUSED, "lines", "line"), (RECORDING, "series", "series")])
+def test_a_table_is_that_of_the_report(path: Path, name: str, by: str) -> None:
+    trace = llmtop.load(path)
+    frame, (titles, *rows) = llmtop.table(trace, name), csv.reader(report_by(trace, "csv", by).splitlines())
+    assert [*frame, "missing"] == titles
+    told = [
+        ["" if cell is None or isinstance(cell, Unknown) else str(cell) for cell in row.values()]
+        for row in frame.rows()
+    ]
+    assert told == [row[:-1] for row in rows]
+
+
+def test_steps_are_those_of_the_report() -> None:
+    trace = llmtop.load(str(TIMELINE))
+    steps = llmtop.table(trace, "steps")
+    reported = list(csv.DictReader(report_by(trace, "csv", "step").splitlines()))
+    for name, title in {"start": "start_ns", "wall": "wall_ns", "busy": "busy_ns", "idle": "idle_ns"}.items():
+        assert list(steps[name]) == [int(row[title]) for row in reported]
+        assert steps.units[name] == "ns"
+
+
+def test_spans_are_all_of_the_timeline() -> None:
+    trace = llmtop.load(TIMELINE)
+    spans = llmtop.table(trace, "spans")
+    assert len(spans) == sum(map(len, trace.spans.values())) == 3120
+    first = next(row for row in spans.rows() if row["kind"] == "memset")
+    assert (first["bytes"], first["name"], first["track"]) == (4, "memset", "GPU 0 stream 7")
+
+
+def test_samples_are_all_of_the_recording() -> None:
+    trace = llmtop.load(RECORDING)
+    samples = llmtop.table(trace, "samples")
+    assert len(samples) == sum(map(len, trace.series.values()))
+    assert 0 <= min(t for t in samples["time"] if isinstance(t, int)) < trace.end_ns - trace.start_ns
+
+
+@pytest.mark.parametrize("name", ["kernels", "metrics", "stalls", "lines", "instructions", "occupancy", "traffic"])
+def test_kernels_are_taken_by_their_names(name: str) -> None:
+    trace = llmtop.load(UNFUSED)
+    chosen, all_of_them = llmtop.table(trace, name, kernel="WISE_MUL"), llmtop.table(trace, name)
+    which = "kernel" if "kernel" in chosen else "name"
+    assert set(chosen[which]) == {"elementwise_mul_kernel"} < set(all_of_them[which])
+    assert len(chosen) == sum(kernel == "elementwise_mul_kernel" for kernel in all_of_them[which])
+
+
+def test_the_shares_of_reasons_to_wait_add_up() -> None:
+    trace = llmtop.load(LLAMA)
+    shares: dict[object, float] = {}
+    for row in llmtop.table(trace, "stalls").rows():
+        if not isinstance(share := row["share"], Unknown):
+            shares[row["launch"]] = shares.get(row["launch"], 0.0) + float(share or 0)
+    assert len(shares) == len(llmtop.table(trace, "kernels"))
+    assert list(shares.values()) == pytest.approx([1.0] * len(shares))
+
+
+def test_an_archive_is_the_report_in_it(tmp_path: Path) -> None:
+    archive = tmp_path / "run.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr(UNFUSED.stem, lzma.decompress(UNFUSED.read_bytes()))
+    packed, plain = (llmtop.table(llmtop.load(path), "kernels") for path in (archive, UNFUSED))
+    assert packed == plain
+
+
+# -- what goes wrong ---------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("nothing that anything knows")
+    for path in (tmp_path / "no\nsuch", tmp_path / "text", tmp_path):
+        with pytest.raises(llmtop.FileError) as raised:
+            llmtop.load(path)
+        assert str(tmp_path) in str(raised.value)
+        assert "\n" not in str(raised.value)
+
+
+def test_standard_input_is_refused() -> None:
+    with pytest.raises(llmtop.FileError, match="- is standard input"):
+        llmtop.load("-")
+
+
+def test_a_table_that_a_file_cannot_have_says_what_would_bring_it() -> None:
+    with pytest.raises(llmtop.FileError, match=r"the report has no timeline \(nsys profile "):
+        llmtop.table(llmtop.load(UNFUSED), "steps")
+    with pytest.raises(llmtop.FileError, match="a timeline has no counters"):
+        llmtop.table(llmtop.load(TIMELINE), "stalls")
+    with pytest.raises(llmtop.FileError, match="the capture has no kernels"):
+        llmtop.table(llmtop.load(RECORDING), "kernels")
+
+
+def test_what_is_asked_wrongly_says_what_there_is() -> None:
+    trace = llmtop.load(UNFUSED)
+    with pytest.raises(UsageError, match=r"no table 'step': there are kernels, metrics, .* steps"):
+        llmtop.table(trace, "step")
+    with pytest.raises(UsageError, match=r"kernel= goes with kernels, .*, not with findings"):
+        llmtop.table(trace, "findings", kernel="mul")
+    with pytest.raises(llmtop.FileError, match='no kernel has "nothing" in its name'):
+        llmtop.table(trace, "metrics", kernel="nothing")
+    with pytest.raises(KeyError, match="no column 'wall': there are name, share"):
+        llmtop.table(trace, "kernels")["wall"]
+
+
+# -- frames ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_frame_keeps_what_is_not_known() -> None:
+    assert repr(MIXED) == "<Frame of 3 rows: name, time (ns), calls, value>"
+    assert list(MIXED["time"]) == [1.5, WHY, None]
+    assert [row["name"] for row in MIXED.rows()] == ["a", WHY, "c"]
+    assert (len(llmtop.Frame.of(MIXED.columns, [])), list(llmtop.Frame.of(MIXED.columns, []))) == (0, list(MIXED))
+
+
+def test_pandas_is_told_units_and_reasons() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = MIXED.to_pandas()
+    assert [str(kind) for kind in frame.dtypes] == ["object", "float64", "uint64", "object", "object"]
+    assert [pandas.isna(cell) for cell in frame["time"]] == [False, True, True]
+    assert list(frame["missing"]) == ["", f"name: {WHY}; time: {WHY}", ""]
+    assert frame.attrs["units"] == {"name": "", "time": "ns", "calls": "1", "value": "1"}
+
+
+def test_without_pandas_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"^to_pandas needs pandas: pip install 'llmtop-monitor\[pandas\]'$"):
+        MIXED.to_pandas()
