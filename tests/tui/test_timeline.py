@@ -346,6 +346,13 @@ async def test_a_search_counts_goes_on_and_back_and_ends(driven: Driven) -> None
     assert "/ searches for spans" in await driven.press("n")
 
 
+async def test_a_search_finds_kernels_by_what_stands_in_their_bars(driven: Driven) -> None:
+    assert "gemm" not in GEMM.casefold()
+    assert "/gemm  1 of 2 spans" in await driven.press("slash", *"gemm", "enter")
+    assert driven.name == GEMM
+    assert "/gem_  2 spans" in await driven.press("slash", *"gemm", "backspace")
+
+
 async def test_two_marks_measure(driven: Driven) -> None:
     assert "m: marks the other end" in await driven.press("full_stop", "m")
     text = await driven.press("full_stop", "full_stop", "m")

@@ -20,6 +20,7 @@ from llmtop.tui.panes.view import RECORDED
 from llmtop.tui.render.lines import explain
 from llmtop.tui.render.timeline import TimelinePicture, columns_of, draw_timeline, left_of, rows_of
 from llmtop.tui.render.timeline_details import SharedCell, between_line, gap_line, in_room, span_lines
+from llmtop.tui.render.timeline_words import label_of
 from llmtop.units import count, duration
 
 if TYPE_CHECKING:
@@ -338,9 +339,9 @@ class TimelinePane(Pane[TraceTimeline]):
             elif cursor.search:
                 self.action_match(1)
         elif event.key == "backspace":
-            cursor.find(cursor.search[:-1])
+            cursor.find(cursor.search[:-1], label_of)
         elif event.is_printable and event.character:
-            cursor.find(cursor.search + event.character)
+            cursor.find(cursor.search + event.character, label_of)
         self.redraw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from llmtop.analysis.timeline.levels import SpanLine
     from llmtop.analysis.timeline.rows import TimelineRow
-    from llmtop.analysis.timeline.spans import Matches, TimelinePlace, TraceTimeline
+    from llmtop.analysis.timeline.spans import LabelOf, Matches, TimelinePlace, TraceTimeline
     from llmtop.model import Stretch
 
 _MARKS = 2
@@ -239,10 +239,10 @@ class TimelineCursor:
         kept = self.marks if len(self.marks) < _MARKS else ()
         self.marks = (*kept, self.t_ns)
 
-    def find(self, text: str) -> None:
-        """Search for spans by a part of their names; nothing ends the search."""
+    def find(self, text: str, label_of: LabelOf | None = None) -> None:
+        """Search for spans by a part of their names, or of what their bars are labelled with; nothing ends it."""
         self.search, self.match = text, None
-        self.matches = self.timeline.search(text) if text else None
+        self.matches = self.timeline.search(text, label_of) if text else None
 
     def next_match(self, step: int) -> bool:
         """Go to the next span that was searched for, or the last one; whether there is one."""

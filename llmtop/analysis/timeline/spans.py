@@ -16,9 +16,12 @@ from llmtop.columns import in_order, is_long, picked, shifted
 from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
+    from typing import TypeAlias
 
     from llmtop.model import SpanTable, Trace, TrackId
+
+    LabelOf: TypeAlias = Callable[[str, str], str]
 
 _SHIFT: Final = 40
 """Bits of a span's code that are its row; those above are the place of its kind among all."""
@@ -220,11 +223,15 @@ class TraceTimeline:
 
     # -- search ------------------------------------------------------------------------------------------------
 
-    def search(self, text: str) -> Matches:
-        """All spans whose name contains a text, whatever its case."""
+    def search(self, text: str, label_of: LabelOf | None = None) -> Matches:
+        """All spans whose name, or what `label_of` makes of their kind and name, has a text, whatever its case."""
         wanted = text.casefold()
         by_kind = {
-            kind: frozenset(i for i, name in enumerate(spans.names) if wanted in name.casefold())
+            kind: frozenset(
+                i
+                for i, name in enumerate(spans.names)
+                if wanted in name.casefold() or (label_of and wanted in label_of(kind, name).casefold())
+            )
             for kind, spans in self.tables.items()
         }
         return Matches(self, {kind: names for kind, names in by_kind.items() if names})
