@@ -39,18 +39,19 @@ def test_the_numbers_the_strip_the_tail_and_the_slow_steps() -> None:
         ":" * 59 + "=" + ":" * 39 + "+" + ":" * 4 + "=" + ":" * 5,
         "the newest 110 steps, 1.13 s; as high as the strip: 30.0 ms or more",
         "of p99 - p50 (6.00 ms), 46 % garbage collection, 31 % lock, 23 % run queue",
-        "slow steps, 3 of 200, the newest first",
-        " -50.0 ms  16.0 ms   x1.6  run queue 100 %           "
-        "6.00 ms of it, CPU 9.00 ms (median 3.00 ms), GPU 7.00 ms~",
-        "  -106 ms  22.0 ms   x2.2  garbage collection 100 %  "
-        "12.0 ms of it, CPU 15.0 ms (median 3.00 ms), GPU 7.00 ms~",
-        "  -518 ms  18.0 ms   x1.8  lock 100 %                "
-        "8.00 ms of it, CPU 11.0 ms (median 3.00 ms), GPU 7.00 ms~",
+        "slow steps, 3 of 200, the newest first; x: times the median",
+        "-50.0 ms  16.0 ms   x1.6  run queue 100 %           6.00 ms of it, CPU 9.00 ms, GPU 7.00 ms",
+        " -106 ms  22.0 ms   x2.2  garbage collection 100 %  12.0 ms of it, CPU 15.0 ms, GPU 7.00 ms",
+        " -518 ms  18.0 ms   x1.8  lock 100 %                8.00 ms of it, CPU 11.0 ms, GPU 7.00 ms",
     ]
 
 
+def test_with_much_room_the_medians_stand_beside() -> None:
+    assert drawn(130, 20)[5].endswith("6.00 ms of it, CPU 9.00 ms (median 3.00 ms), GPU 7.00 ms (median 7.00 ms)")
+
+
 def test_with_little_room_the_newest_slow_step_stays() -> None:
-    assert drawn(80, 6)[-1].startswith(" -50.0 ms  16.0 ms   x1.6  run queue")
+    assert drawn(80, 6)[-1].startswith("-50.0 ms  16.0 ms   x1.6  run queue")
 
 
 def app_of(of: Trace) -> LiveApp:

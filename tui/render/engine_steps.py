@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from llmtop.tui.render.lines import blank, line, pad, prose, spark
+from llmtop.tui.render.lines import blank, line, pad, prose, spark, width_of, without_asides
 from llmtop.units import duration, number, percent, quantity
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _TALLEST = 3.0
 """Times the median step that is as high as the strip: longer ones are no higher."""
-_AGO, _TIME, _TIMES = 9, 9, 7
+_AGO, _TIME, _TIMES = 8, 9, 7
 
 
 def draw_engine_steps(view: StepsView, width: int, height: int, look: Look) -> list[Strip]:
@@ -34,7 +34,8 @@ def draw_engine_steps(view: StepsView, width: int, height: int, look: Look) -> l
         shown = [(one, ", ".join(_causes(one))) for one in view.slow[::-1][: max(1, room)]]
         widest = max(len(causes) for _, causes in shown)
         slow = [_row(view, one, pad(causes, widest, look), width, look) for one, causes in shown]
-    title = line([(f"slow steps, {len(view.slow)} of {len(view.newest)}, the newest first", "title")], width, look)
+    count = f"slow steps, {len(view.slow)} of {len(view.newest)}, the newest first"
+    title = line([(count, "title"), ("; x: times the median" if view.slow else "", "dim")], width, look)
     gap = [blank(width, look)] if notes else []
     return [*head, *tail, title, *slow, *gap, *notes][:height]
 
@@ -65,13 +66,15 @@ def _scale(view: StepsView, width: int, look: Look) -> Strip:
 
 def _row(view: StepsView, one: SlowStep, causes: str, width: int, look: Look) -> Strip:
     ago = quantity(max(0, view.end_ns - one.step.end_ns) / 1e9, "s")
+    room = width - _AGO - _TIME - _TIMES - width_of(causes) - 4
+    evidence = one.evidence if width_of(one.evidence) <= room else without_asides(one.evidence)
     return line(
         [
             (pad(f"-{ago}", _AGO, look, right=True), "dim"),
             (pad(duration(one.step.time_ns), _TIME, look, right=True), "value"),
             (pad(f"x{one.step.time_ns / max(1.0, view.p50_ns):.1f}", _TIMES, look, right=True), "text"),
             (f"  {causes}  ", "warn"),
-            (one.evidence, "dim"),
+            (evidence, "dim"),
         ],
         width,
         look,

@@ -23,6 +23,7 @@ _LONG, _LONGEST_MARKS = 4, 64
 """More characters a cell than text has, but for combining marks, and how many of these are borne."""
 
 _INDENT = 2
+_ASIDE = re.compile(r" \([^()]*\)")
 _WORD = re.compile(r"\s*\S+|\s+")
 
 
@@ -72,6 +73,15 @@ def _head(text: str, width: int) -> str:
             break
         end, used = stop, used + size
     return text[:end]
+
+
+def without_asides(text: str) -> str:
+    """The text without what stands in parentheses, where there is no room for that.
+
+    >>> without_asides("CPU 14 ms (median 1 ms), GPU 2 ms (median 2 ms)")
+    'CPU 14 ms, GPU 2 ms'
+    """
+    return _ASIDE.sub("", text)
 
 
 def cut_middle(text: str, width: int, look: Look) -> str:

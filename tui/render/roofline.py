@@ -12,7 +12,7 @@ from llmtop.analysis.views import Quality, RooflinePoint, RooflineView, has_plac
 from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.tui.render.canvas import DOTS_X, DOTS_Y, Canvas
-from llmtop.tui.render.lines import Part, cut, cut_middle, explain, fill, line, prose, width_of
+from llmtop.tui.render.lines import Part, cut, cut_middle, explain, fill, line, prose, width_of, without_asides
 from llmtop.tui.render.look import Look
 from llmtop.units import number, percent, si
 
@@ -37,7 +37,6 @@ _MOST_LABELLED = 4
 """Beyond so many points their names would hide the picture: a report's kernels are named in the table."""
 
 _UNIT = "FLOP/s"
-_ASIDE = re.compile(r" \([^()]*\)")
 _SECOND_HALF = re.compile(r"[:;] ")
 _OFF_SCALE = Unknown("no FLOPs or no bytes were counted, so there is no place on a log scale")
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
@@ -150,7 +149,7 @@ def _in_short(note: str) -> str:
     >>> _in_short("at 1929 MHz (power cap) the bf16 roof is 1.04 PFLOP/s; the one drawn is at 1830 MHz")
     'at 1929 MHz the bf16 roof is 1.04 PFLOP/s'
     """
-    return _ASIDE.sub("", note).partition("; ")[0]
+    return without_asides(note).partition("; ")[0]
 
 
 def _refused(view: RooflineView) -> Iterable[tuple[str, str]]:

@@ -73,7 +73,7 @@ class StepCause(StrEnum):
     FAULTS = "page faults"
     ASLEEP = "asleep in a call"
     OWN_CODE = "the engine's own code"
-    UNSEEN = "not told: not all was looked at then"
+    UNSEEN = "CPU (cause not seen)"
 
 
 _OF_PARTS = {
