@@ -86,9 +86,18 @@ class Frame:
             column.key: pd.Series([_known(cell) for cell in cells], dtype=_dtype(column, cells))
             for column, cells in zip(self.columns, self.values, strict=True)
         }
-        frame = pd.DataFrame({**told, _MISSING: pd.Series(list(map(_reasons, self.rows())), dtype=object)})
+        frame = pd.DataFrame({**told, _MISSING: pd.Series(self._reasons(), dtype=object)})
         frame.attrs["units"] = dict(self.units)
         return frame
+
+    def _reasons(self) -> list[str]:
+        """By row why cells of it are not known, as the CSV of reports has it."""
+        reasons: list[list[str]] = [[] for _ in range(len(self))]
+        for name, cells in zip(self, self.values, strict=True):
+            for row, cell in enumerate(cells):
+                if isinstance(cell, Unknown):
+                    reasons[row].append(f"{name}: {cell}")
+        return list(map("; ".join, reasons))
 
 
 def _known(cell: Cell) -> str | float | int | None:
@@ -101,8 +110,3 @@ def _dtype(column: Column, cells: Sequence[Cell]) -> str | None:
     if not column.is_number or str in known:
         return "object"
     return None if known == {int} else "float64"
-
-
-def _reasons(row: Mapping[str, Cell]) -> str:
-    """Why cells of a row are not known, as the CSV of reports has it."""
-    return "; ".join(f"{name}: {cell}" for name, cell in row.items() if isinstance(cell, Unknown))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from llmtop import whats
 from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.analysis.kernels.breakdown.breakdown import By, breakdown
 from llmtop.analysis.kernels.breakdown.breakdown_table import breakdown_table
@@ -16,6 +17,7 @@ from llmtop.analysis.pages.report import entries
 from llmtop.analysis.pages.series import series_table
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.series.summary import why_no_series
+from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.timeline.capture import why_no_work
 from llmtop.analysis.timeline.listed import Listed, listed
 from llmtop.analysis.timeline.listed_table import listed_table
@@ -215,6 +217,30 @@ def _memory(trace: Trace, kernel: str) -> Frame | Unknown:
     return _shown(memory_pools(trace), lambda pools: memory_table(memory_rows(pools, trace)))
 
 
+# -- stacks -----------------------------------------------------------------------------------------------------------
+
+_FUNCTIONS = (
+    Column("function", "function"),
+    Column("unit", "unit", help="of own and total"),
+    Column("own", "own", "1", help="in the function itself, in the unit of its row"),
+    Column("total", "total", "1", help="in it and in what it calls, in the unit of its row"),
+    Column("own_share", "own share", "ratio", help="of all stacks of this unit"),
+    Column("total_share", "total share", "ratio", help="of all stacks of this unit"),
+)
+
+
+def _functions(trace: Trace, kernel: str) -> Frame | Unknown:
+    found = functions(trace)
+    if not found:
+        return trace.why_missing(whats.STACKS) or Unknown("the capture has no stacks")
+    rows = (
+        (share.name, one.unit, share.own, share.total, share.own_share, share.total_share)
+        for one in found
+        for share in one.shares
+    )
+    return Frame.of(_FUNCTIONS, rows)
+
+
 # -- numbers over time, moments, findings ------------------------------------------------------------------------------
 
 _SERIES = (
@@ -333,6 +359,7 @@ _MAKERS: Mapping[str, _Made] = {
     "os_calls": partial(_listed, Listed.OS),
     "allocations": partial(_listed, Listed.ALLOCATION),
     "memory": _memory,
+    "functions": _functions,
     "series": _series,
     "samples": _samples,
     "marks": _marks,

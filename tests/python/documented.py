@@ -15,6 +15,7 @@ OF_ALL_TABLES = (
     SAMPLES / "ncu/2025.3.1/unfused.ncu-rep.xz",
     SAMPLES / "nsys/2025.3.2/llama-prefill-decode.sqlite.xz",
     SAMPLES / "kineto/1/graph-and-eager.pt.trace.json.gz",
+    SAMPLES / "py-spy/0.4.3/two-threads.py-spy.json",
     SAMPLES / "recording/1/demo-server.llmtop.xz",
 )
 """Files that together have each table in each of its forms."""

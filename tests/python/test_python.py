@@ -14,7 +14,7 @@ import pytest
 import llmtop
 from llmtop.analysis.views import Column
 from llmtop.errors import UsageError
-from llmtop.model import Unknown
+from llmtop.model import Mark, MarkKind, Origin, Severity, Trace, Unknown
 from tests.cli.by_tables import report_by
 from tests.kernel_traces import LLAMA, ROOT, TIMELINE
 from tests.python.documented import BEGIN, END, OF_ALL_TABLES, PAGE, SAMPLES, examples, frames, tables
@@ -112,10 +112,20 @@ def test_steps_are_those_of_the_report() -> None:
         assert steps.units[name] == "ns"
 
 
+def test_functions_are_those_of_the_report() -> None:
+    trace = llmtop.load(SAMPLES / "perf/6.1.187/three-threads.perf.txt")
+    frame, (titles, *rows) = llmtop.table(trace, "functions"), csv.reader(report_by(trace, "csv", None).splitlines())
+    assert list(frame) == titles
+    assert [[str(cell) for cell in row.values()] for row in frame.rows()] == rows != []
+
+
 def test_spans_are_all_of_the_timeline() -> None:
     trace = llmtop.load(TIMELINE)
     spans = llmtop.table(trace, "spans")
     assert len(spans) == sum(map(len, trace.spans.values())) == 3120
+    told = [t_ns for one in trace.spans.values() for t_ns in zip(one.start_ns, one.end_ns, strict=True)]
+    starts, lengths = spans["start"], spans["duration"]
+    assert list(zip(starts, lengths, strict=True)) == [(start - trace.start_ns, end - start) for start, end in told]
     first = next(row for row in spans.rows() if row["kind"] == "memset")
     assert (first["bytes"], first["name"], first["track"]) == (4, "memset", "GPU 0 stream 7")
 
@@ -136,6 +146,11 @@ def test_kernels_are_taken_by_their_names(name: str) -> None:
     assert len(chosen) == sum(kernel == "elementwise_mul_kernel" for kernel in all_of_them[which])
 
 
+def test_names_are_found_in_any_case() -> None:
+    chosen = llmtop.table(llmtop.load(LLAMA), "stalls", kernel="gemm 64X8 bf16 nvjet")
+    assert set(chosen["kernel"]) == {"GEMM 64x8 bf16 nvjet"}
+
+
 def test_the_shares_of_reasons_to_wait_add_up() -> None:
     trace = llmtop.load(LLAMA)
     shares: dict[object, float] = {}
@@ -152,6 +167,33 @@ def test_an_archive_is_the_report_in_it(tmp_path: Path) -> None:
         file.writestr(UNFUSED.stem, lzma.decompress(UNFUSED.read_bytes()))
     packed, plain = (llmtop.table(llmtop.load(path), "kernels") for path in (archive, UNFUSED))
     assert packed == plain
+
+
+@pytest.mark.parametrize("tool", sorted(folder.name for folder in SAMPLES.iterdir() if folder.is_dir()))
+def test_a_file_of_any_tool_has_each_table_or_says_why_not(tool: str) -> None:
+    trace = llmtop.load(min((path for path in (SAMPLES / tool).rglob("*") if path.is_file()), key=file_size))
+    said: list[str] = []
+    for name in llmtop.TABLES:
+        try:
+            frame = llmtop.table(trace, name)
+        except llmtop.FileError as error:
+            said.append(str(error))
+        else:
+            assert len(set(frame)) == len(frame.columns) == len(frame.values)
+            assert {len(cells) for cells in frame.values} == {len(frame)}
+    assert said
+    assert not [one for one in said if "\n" in one]
+
+
+def file_size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def test_marks_are_told_from_the_beginning_of_the_capture() -> None:
+    mark = Mark(1500, MarkKind.XID, "gpu:1", "fell off the bus", Severity.ERROR, "GPU 1:")
+    trace = Trace(Origin("recording"), start_ns=1000, end_ns=2000, marks=(mark,))
+    (row,) = llmtop.table(trace, "marks").rows()
+    assert tuple(row.values()) == (500, "xid", "error", "gpu:1", "GPU 1: fell off the bus")
 
 
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
