@@ -73,6 +73,7 @@ class IncidentRecorder:
         self._tell = tell
         self._spent: set[str] = set()
         """Triggers that have fired and still do: one incident is recorded once."""
+        self._has_fired = False
         self._recording: SessionRecording | None = None
         self._began_ns = self._until_ns = self._retry_ns = 0
 
@@ -81,6 +82,7 @@ class IncidentRecorder:
         trace = self._session.trace()
         firing = [watch.trigger for watch in self._watches if watch.fires(trace)]
         new = [one for one in firing if one.text not in self._spent]
+        self._has_fired = self._has_fired or bool(firing)
         if self._recording is None and new and trace.end_ns >= self._retry_ns:
             self._begin(new[0], trace)
         if self._recording is not None:
@@ -104,6 +106,13 @@ class IncidentRecorder:
         if severity == "error" and trace is not None:
             self._retry_ns = trace.end_ns + RETRIED_NS
         yield recording.path
+
+    def said_of_silence(self) -> Iterator[str]:
+        """That nothing was written as nothing held, and which conditions nobody could judge."""
+        if not self._has_fired:
+            yield "no condition held: nothing was written"
+        for one in (watch.trigger for watch in self._watches if not watch.was_told):
+            yield f"{one.text}: {one.name} was not known in all the time: llmtop snapshot says why"
 
     def _begin(self, trigger: Trigger, trace: Trace) -> None:
         """Make room, and begin to record; what keeps a file from being made is said, and tried again later."""

@@ -205,6 +205,8 @@ def _record_incidents(args: argparse.Namespace, session: Session, after_s: float
     finally:
         _print_paths(incidents.end())
         session.stop()
+    for said in incidents.said_of_silence():
+        _tell(said)
     return 0
 
 

@@ -255,6 +255,8 @@ class Secrets:
         return known[1]
 
     def _count(self, kind: SecretKind, what: str, instead: str) -> None:
+        if what == instead:  # of a copy that has been made already
+            return
         shown = f"{what[:_KEY_SHOWN]}{_CUT}" if kind is SecretKind.KEY and what != _OPTION else what
         self._seen[kind, shown, instead] += 1
 

@@ -88,3 +88,13 @@ def test_a_folder_that_cannot_be_made_is_said_and_tried_again(tmp_path: Path) ->
     assert (done.returncode, done.stdout) == (0, "")
     assert "it is tried again in a minute" in done.stderr
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_that_nothing_held_is_said_and_what_nobody_could_judge(tmp_path: Path) -> None:
+    command = [*COMMAND, "--when", "self.rss < 1 B", "--when", "kv_usage > 90%", "--duration", "3"]
+    done = subprocess.run([*command, "-o", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.splitlines()[1:] == [
+        "llmtop: no condition held: nothing was written",
+        "llmtop: kv_usage > 90%: kv_usage was not known in all the time: llmtop snapshot says why",
+    ]

@@ -211,6 +211,16 @@ def test_what_is_one_stays_one_and_what_is_removed_is_counted() -> None:
     ]
 
 
+def test_of_a_copy_nothing_is_taken_out_again() -> None:
+    secrets = Secrets()
+    secrets.learn({"host": "gpu7.lan"})
+    copy = secrets.without({"host": "gpu7.lan"})
+    again = Secrets()
+    again.learn(copy)
+    assert again.without(copy) == copy
+    assert again.removals == ()
+
+
 def test_names_of_machines_and_programs_go_from_their_tracks_however_short() -> None:
     secrets = Secrets(is_anonymous=True)
     block = {"tracks": {"host": {"kind": "host", "name": "vm"}, "neighbour:7": {"kind": "neighbour", "name": "bash"}}}

@@ -74,6 +74,10 @@ class Trigger:
             return any(finding.rule == self.name for finding in diagnose(trace).findings)
         return any(self._is_beyond(low, high, self.limit) for low, high in _values(trace, self.name))
 
+    def is_told(self, trace: Trace) -> bool:
+        """Whether its number is known at the end of a trace; what a rule lacks, the rule says itself."""
+        return self.limit is None or next(_values(trace, self.name), None) is not None
+
     def _is_beyond(self, low: float, high: float, limit: float) -> bool:
         """Whether a value that lies between two is beyond the limit wherever it lies."""
         return low > limit if self.is_above else high < limit
@@ -86,6 +90,8 @@ class TriggerWatch:
     trigger: Trigger
     since_ns: int | None = field(default=None, init=False)
     """Since when it holds."""
+    was_told: bool = field(default=False, init=False)
+    """Whether its number was known once."""
     _judged_ns: int | None = field(default=None, init=False)
 
     def fires(self, trace: Trace) -> bool:
@@ -94,6 +100,7 @@ class TriggerWatch:
         if self.trigger.limit is not None or self._judged_ns is None or now - self._judged_ns >= _JUDGED_NS:
             self._judged_ns = now
             holds = self.trigger.holds(trace)
+            self.was_told = self.was_told or self.trigger.is_told(trace)
             self.since_ns = None if not holds else now if self.since_ns is None else self.since_ns
         return self.since_ns is not None and now - self.since_ns >= self.trigger.for_ns
 
