@@ -252,6 +252,9 @@ def _issues(reader: EventReader, events: EventSorter, tables: Tables) -> Iterato
             f"short): the {whole} spans that are whole are shown, {rest}what was to follow is not known"
         )
         yield Issue(Severity.ERROR, "kineto-cut", message)
+    if reader.joined:
+        message = "further traces stand behind the first one in the file: the events of all are shown as one capture's"
+        yield Issue(Severity.WARNING, "kineto-joined", message, reader.joined)
     if reader.broken:
         yield Issue(Severity.ERROR, "kineto-broken", "events that are no JSON were left out", reader.broken)
     if reader.mended:

@@ -133,6 +133,7 @@ class EventReader:
         mended: Events whose JSON was wrong, and could be read all the same.
         left_bytes: Of an event without an end, or None where the list of events ends as it should.
         lossy_facts: Whether keys beside the events could not be read.
+        joined: Further lists of events behind the first: files that were joined.
     """
 
     def __init__(self, file: BinaryIO, tell: Callable[[int], object]) -> None:
@@ -144,6 +145,7 @@ class EventReader:
         self.mended = 0
         self.left_bytes: int | None = None
         self.lossy_facts = False
+        self.joined = 0
         self._fractions = _Thousandths()
         self._behind: list[str] = []
         self._is_list = False
@@ -259,6 +261,7 @@ class EventReader:
         """Keep what stands behind the events; returns where further ones begin: files are sometimes joined."""
         begin = _BEGIN_AGAIN.search(text, i)
         self._is_over = begin is None
+        self.joined += begin is not None
         self._behind.append(text[i : begin.start() if begin else len(text)])
         return begin.end() if begin else len(text)
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from textual.await_complete import AwaitComplete
     from textual.color import Color
     from textual.dom import DOMNode
+    from textual.notifications import SeverityLevel
     from textual.screen import Screen
 
 
@@ -101,6 +102,7 @@ class LlmtopApp(TerminalApp[int]):
         self.ascii_only = is_ascii_only(os.environ, getattr(stream, "encoding", None))
         self._glyphs = ASCII if self.ascii_only else MONO if colors == 0 else UNICODE
         self.issues: list[Issue] = []
+        self._notices: dict[str, float] = {}
         self.gate = FrameGate(self._ask_terminal, time.monotonic)
         self._looks: dict[Color, Look] = {}
         self.set_class(self.ascii_only, "-ascii")
@@ -189,6 +191,22 @@ class LlmtopApp(TerminalApp[int]):
         if issue not in (replace(known, count=1) for known in self.issues):
             self.notify(said, severity="error", markup=False)
         self._note(issue)
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        """Say something, once as long as it stands there: a key that is held would cover the view with it."""
+        now = time.monotonic()
+        self._notices = {said: until for said, until in self._notices.items() if until > now}
+        if message not in self._notices:
+            self._notices[message] = now + (self.NOTIFICATION_TIMEOUT if timeout is None else timeout)
+            super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
 
     def take_fault(self, pump: object, error: Exception) -> bool:
         """Faults outside of a message's dispatch have a border too."""

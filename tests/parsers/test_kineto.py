@@ -477,6 +477,9 @@ def test_steps_of_joined_files_are_all_read(tmp_path: Path) -> None:
     trace = opened(tmp_path, data)
     assert len(trace.spans["kernel"]) == 3
     assert not [issue for issue in trace.issues if issue.code == "kineto-cut"]
+    assert [issue.count for issue in trace.issues if issue.code == "kineto-joined"] == [1]
+    alone = opened(tmp_path, written(few_events()))
+    assert not [issue for issue in alone.issues if issue.code == "kineto-joined"]
 
 
 WHOLE = written(few_events(), baseTimeNanoseconds=5)

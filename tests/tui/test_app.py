@@ -11,6 +11,7 @@ import sys
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import psutil
 import pytest
@@ -21,7 +22,7 @@ from textual.widgets import Static
 
 from llmtop.analysis.threads.flames import Order
 from llmtop.tui.app import LlmtopApp, give_back_memory, settle
-from llmtop.tui.driver import TerminalDriver
+from llmtop.tui.driver import TerminalApp, TerminalDriver
 from llmtop.tui.panes.stacks import StacksPane
 from llmtop.tui.render.look import ROLES, Look
 from llmtop.tui.screens.help import active_keys
@@ -202,6 +203,18 @@ async def test_a_screenshot_goes_where_it_is_told_and_says_so(tmp_path: Path, mo
         assert written == [".svg", ".txt"]
         assert "content" in next((tmp_path / "shots").glob("*.txt")).read_text()
         assert [str(tmp_path) in notice.message for notice in app._notifications] == [True]
+
+
+def test_what_stands_there_is_not_said_again_and_what_is_gone_is() -> None:
+    app = Empty()
+    said: list[str] = []
+    with patch.object(TerminalApp, "notify", lambda _, message, **__: said.append(message)):
+        for message in ("no span", "no span", "another", "no span"):
+            app.notify(message, timeout=100.0)
+        assert said == ["no span", "another"]
+        for _ in range(2):
+            app.notify("gone at once", timeout=0.0)
+        assert said[2:] == ["gone at once", "gone at once"]
 
 
 async def test_a_screenshot_that_cannot_be_written_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
