@@ -131,8 +131,13 @@ def _print(args: argparse.Namespace, trace: Trace) -> int:
     return 0
 
 
-def read_report(paths: Sequence[Path], *, is_together: bool) -> Trace:
+def read_report(paths: Sequence[Path], *, is_together: bool, switch: str = "--together") -> Trace:
     """The report, or the ranks of one run as one.
+
+    Args:
+        paths: Files and folders.
+        is_together: They are of one run, even if nothing in them says so.
+        switch: How whoever reads an error says that they are.
 
     Raises:
         FileError: It cannot be read.
@@ -146,7 +151,7 @@ def read_report(paths: Sequence[Path], *, is_together: bool) -> Trace:
     try:
         return load_together(paths, is_forced=is_together)
     except ApartError as error:
-        again = "name one of them" if error.is_final else "--together takes them as ranks of one run all the same"
+        again = "name one of them" if error.is_final else f"{switch} takes them as ranks of one run all the same"
         raise FileError(f"{error}; {again}") from error
 
 

@@ -33,4 +33,5 @@ def load(
     folders = [Path(one).expanduser() for one in source_dirs]
     check_source_dirs(folders)
     with opened_inputs(paths) as files:
-        return with_sources(read_report(files, is_together=is_together), folders)
+        trace = read_report(files, is_together=is_together, switch="is_together=True")
+        return with_sources(trace, folders)

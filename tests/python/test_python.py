@@ -208,6 +208,13 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(raised.value)
 
 
+def test_reports_of_two_runs_are_apart_unless_they_are_said_to_be_of_one() -> None:
+    two = [SAMPLES / "kineto/1" / f"{name}.pt.trace.json.gz" for name in ("llama-generate", "graph-and-eager")]
+    with pytest.raises(llmtop.FileError, match="; is_together=True takes them as ranks of one run all the same"):
+        llmtop.load(*two)
+    assert len(llmtop.load(*two, is_together=True).parts) == 2
+
+
 def test_standard_input_is_refused() -> None:
     with pytest.raises(llmtop.FileError, match="- is standard input"):
         llmtop.load("-")
