@@ -58,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.output.exists():
         raise FileError(f"{args.output} is there already, and nothing is written over; name another")
+    if not args.output.parent.is_dir():  # before a server is looked at for half a minute
+        raise FileError(f"{args.output} cannot be written: there is no folder {args.output.parent}; name another")
     if not args.yes and not sys.stdin.isatty():
         raise UsageError("there is no terminal to ask on: --yes writes without asking, and tells what it takes out")
     with ExitStack() as stack:

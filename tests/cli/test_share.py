@@ -84,7 +84,7 @@ def test_faults_are_told_in_one_line(path: Path, tmp_path: Path, capsys: pytest.
     cut.write_bytes(path.read_bytes()[:2048])
     for source, output, said in (
         (path, tmp_path / "mine", "is there already, and nothing is written over"),
-        (path, tmp_path / "no" / "folder", "cannot be written: No such file"),
+        (path, tmp_path / "no" / "folder", "cannot be written: there is no folder"),
         (tmp_path / "nothing", tmp_path / "copy", "nothing"),
         (tmp_path / "mine", tmp_path / "copy", "is no recording of llmtop"),
         (cut, tmp_path / "copy", "is a recording without a moment"),
@@ -93,6 +93,12 @@ def test_faults_are_told_in_one_line(path: Path, tmp_path: Path, capsys: pytest.
         assert said in capsys.readouterr().err.splitlines()[-1]
         assert not (tmp_path / "copy").exists()
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_nothing_is_recorded_that_has_no_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert share("1", "-o", tmp_path / "no" / "folder", "--yes", "--seconds", "1") == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.endswith(f"there is no folder {tmp_path / 'no'}; name another")
 
 
 def test_a_process_that_runs_is_recorded_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
