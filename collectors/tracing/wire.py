@@ -223,7 +223,8 @@ class GpuRound(NamedTuple):
 
     Attributes:
         wait: Time of it in calls that wait for the GPU, of whichever thread; all further times are of this thread.
-        launches: Of kernels and graphs, and `graphs` of these alone; None where they are not counted all the time.
+        launches: Of kernels and graphs; None where they are not counted all the time.
+        graphs: Of graphs alone, likewise: they are seldom launched, so that they are known where `launches` are not.
         faults: Page faults; None where they are not known, as of all that follows.
         queued: In the run queue.
         locked: Asleep in futex, `for_input` in poll, epoll, select or a read of a socket, `asleep` in anything else.

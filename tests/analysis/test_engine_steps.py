@@ -55,6 +55,58 @@ def test_without_launches_the_rhythm_tells() -> None:
     assert "not counted" in loop.found
 
 
+def vllm_steps(kinds: str) -> list[Round]:
+    """Steps of three rounds, of which graphs alone are counted: decodes, prompts in pieces, and of kernels alone."""
+    work = {
+        "d": Round(2 * MS, {RoundPart.WAIT: 0}, None, 1),
+        "p": Round(14 * MS, {RoundPart.WAIT: 0}, None, 29),
+        "k": Round(16 * MS, {RoundPart.WAIT: 0}, None, 0),
+    }
+    flag, tokens = Round(0.1 * MS, {RoundPart.WAIT: 0}, None, 0), Round(1.9 * MS, {RoundPart.WAIT: 1.8 * MS}, None, 0)
+    return [one for kind in kinds for one in (work[kind], flag, tokens)]
+
+
+def test_where_graphs_alone_are_counted_steps_begin_with_them() -> None:
+    """Prompts do not disturb that, whether they launch the pieces of a graph or kernels alone."""
+    loop = loop_of(vllm_steps("d" + "ddpddkd" * 12))
+    assert loop.found == "by launches of CUDA graphs alone, as those of kernels are not counted all the time"
+    told = [(step.time_ns / MS, step.graphs, step.launches) for step in loop.steps]
+    decode, pieces, kernels = (4.0, 1, None), (16.0, 29, None), (18.0, 0, None)
+    assert told == [decode, decode, pieces, decode, decode, kernels, decode] * 12
+
+
+def test_graphs_in_each_round_are_steps_of_a_round() -> None:
+    decode, prompt = Round(launches=None, graphs=1), Round(40 * MS, launches=None, graphs=0)
+    loop = loop_of([decode] * 20 + ([prompt] + [decode] * 9) * 5)
+    assert "graphs alone" in loop.found
+    assert [step.time_ns / MS for step in loop.steps] == [10] * 19 + [40, *[10] * 9] * 5
+
+
+def test_pieces_of_a_graph_in_several_rounds_are_one_step() -> None:
+    """Each reads a flag between the pieces."""
+    piece, tokens = Round(2 * MS, launches=None, graphs=4), Round(launches=None, graphs=0)
+    loop = loop_of([piece, piece, tokens] * 40)
+    assert "graphs alone" in loop.found
+    assert {(step.time_ns / MS, step.graphs) for step in loop.steps} == {(14, 8)}
+
+
+@pytest.mark.parametrize("kinds", ["dk" * 6 + "ddkkkdkkdkkkkdd" * 5, "k" * 60])
+def test_where_graphs_do_not_repeat_the_rhythm_tells(kinds: str) -> None:
+    rounds = [replace(one, ns=2 * MS) if one.ns > 10 * MS else one for one in vllm_steps(kinds)]
+    loop = loop_of(rounds)
+    assert "rhythm" in loop.found
+    assert {round(step.time_ns / MS, 3) for step in loop.steps} == {4.0}
+
+
+def test_a_step_is_not_joined_across_rounds_that_nobody_saw_by_graphs_either() -> None:
+    made = rounds_of(vllm_steps("d" * 80))
+    key = (ENGINE, v.THREAD_ROUND.name)
+    kept = [sample for i, sample in enumerate(made[key]) if i not in (30, 61, 92)]  # a first, a second and a third one
+    (loop,) = engine_loops(trace_of({**made, **series_of(ENGINE, v.THREAD_ROUND, kept)}))  # type: ignore[misc]
+    assert {step.time_ns / MS for step in loop.steps} == {4.0}
+    assert len(loop.steps) >= 79 - 3 - 3
+
+
 def test_several_rounds_a_step_are_told_wherever_they_begin() -> None:
     """A vLLM on an H100 launches, reads a flag and waits for tokens; rounds are missed, and prompts have one more."""
     step = [

@@ -140,6 +140,31 @@ def test_where_launches_are_not_counted_nothing_is_said_of_how_much_work_it_was(
     assert one.cause is StepCause.LONGER_WAIT
 
 
+@pytest.mark.parametrize(
+    ("graphs", "cause"), [(29, StepCause.MORE_WORK), (0, StepCause.MORE_WORK), (1, StepCause.UNSEEN)]
+)
+def test_graphs_alone_tell_more_work(graphs: int, cause: StepCause) -> None:
+    """A step launches one; a prompt those of its pieces, or none."""
+    made = [replace(one, launches=None, graphs=1) for one in even(200)]
+    made[120] = replace(made[120].longer(14 * MS), graphs=graphs)
+    series = rounds_of(made)
+    del series[ENGINE, v.labelled(v.THREAD_ROUND, RoundPart.COPY).name]
+    trace = trace_of(series)
+    (loop,) = engine_loops(trace)  # type: ignore[misc]
+    (one,) = StepJudge(trace, loop).slow()
+    assert one.cause is cause
+    assert one.blame[cause] == pytest.approx(14 * MS, rel=0.05)
+    assert ("graph launches" in one.evidence) == (cause is StepCause.MORE_WORK)
+
+
+def test_a_prompt_is_named_by_the_graphs_of_its_pieces() -> None:
+    rounds = [replace(one, launches=None, graphs=1) for one in even(200)]
+    rounds[120] = replace(rounds[120].longer(14 * MS), graphs=29)
+    (one,) = slow(rounds, counter(SERVER, v.SERVER_PROMPT_TOKENS, [1220 * MS], 2100 * MS))
+    assert one.cause is StepCause.PREFILL
+    assert one.evidence.endswith(", 29 graph launches (median 1)")
+
+
 def test_the_tail_is_told_by_cause() -> None:
     rounds = even(400)
     for i in range(50, 350, 50):

@@ -9,7 +9,18 @@ from llmtop.analysis.server.steps_view import StepsView, steps_heatmap, steps_vi
 from llmtop.analysis.views import Heatmap
 from llmtop.model import LIVE, NS_PER_S, Trace, Unknown
 from llmtop.vocabulary import RoundPart
-from tests.analysis.engine_rounds import ENGINE, MS, PLANTED, SERVER, Round, even, rounds_of, series_of, trace_of
+from tests.analysis.engine_rounds import (
+    ENGINE,
+    MS,
+    PLANTED,
+    SERVER,
+    Columns,
+    Round,
+    even,
+    rounds_of,
+    series_of,
+    trace_of,
+)
 
 
 def seen(trace: Trace) -> StepsView:
@@ -70,6 +81,70 @@ def test_without_counts_of_launches_and_page_faults_the_notes_say_what_that_cost
     launches, faults = seen(trace_of(rounds_of([uncounted] * 60))).notes
     assert launches == "more work is not told from a slower GPU: not all launches are counted"
     assert faults.startswith("page faults are not told from the engine's own code: another thread waits")
+
+
+def test_where_graphs_alone_are_counted_the_notes_say_so() -> None:
+    (note,) = seen(trace_of(rounds_of([replace(Round(), launches=None, graphs=1)] * 60))).notes
+    assert note == "more work is told by launches of CUDA graphs alone: not all launches are counted"
+
+
+def served(finished: float, running: tuple[float, float] = (4, 4), prompt_tokens: float = 900) -> Columns:
+    """What a server counts over 4.1 s, in which it began with `finished` requests, and as many more as then run."""
+    ends = {
+        v.SERVER_REQUESTS: (7, 7 + finished),
+        v.SERVER_RUNNING: running,
+        v.SERVER_PROMPT_TOKENS: (5, 5 + prompt_tokens),
+    }
+    return {
+        key: one
+        for metric, (first, last) in ends.items()
+        for key, one in series_of(SERVER, metric, [(20 * MS, first), (4100 * MS, last)]).items()
+    }
+
+
+def slow_without_launches(graphs: float | None, count: int = 10) -> Columns:
+    """Rounds of 10 ms, of which so many take 20 ms, nobody knows why."""
+    rounds = [replace(one, launches=None, graphs=graphs) for one in even(410)]
+    for i in range(20, 20 + 39 * count, 39):
+        rounds[i] = rounds[i].longer(10 * MS)
+    made = rounds_of(rounds)
+    del made[ENGINE, v.labelled(v.THREAD_ROUND, RoundPart.COPY).name]
+    return made
+
+
+def likely(server: Columns, graphs: float | None = None, count: int = 10) -> list[str]:
+    notes = seen(trace_of(slow_without_launches(graphs, count) | server)).notes
+    return [note for note in notes if note.startswith("prompts are likely")]
+
+
+@pytest.mark.parametrize(
+    ("finished", "running", "rate"), [(10, (4, 4), "2.4"), (20, (4, 4), "4.8"), (5, (4, 4), "1.2"), (6, (1, 5), "2.4")]
+)
+def test_about_as_many_slow_steps_as_requests_are_said_to_be_likely_prompts(
+    finished: float, running: tuple[float, float], rate: str
+) -> None:
+    said = f"prompts are likely, and cannot be told: 2.4 slow steps/s are not explained, and {rate} requests/s began"
+    assert likely(served(finished, running)) == [said]
+
+
+@pytest.mark.parametrize(
+    ("server", "graphs"),
+    [
+        (served(21), None),
+        (served(4), None),
+        (served(10, prompt_tokens=0), None),
+        ({}, None),
+        (served(10), 1),
+    ],
+    ids=["more requests", "fewer requests", "no prompts", "no server", "graphs would tell"],
+)
+def test_else_nothing_is_said_of_prompts(server: Columns, graphs: float | None) -> None:
+    assert likely(server, graphs) == []
+
+
+@pytest.mark.parametrize(("count", "is_said"), [(4, False), (5, True)])
+def test_of_few_slow_steps_and_requests_it_is_chance_that_they_are_as_many(count: int, is_said: bool) -> None:
+    assert bool(likely(served(count), count=count)) == is_said
 
 
 def test_of_a_server_that_ran_nothing_there_are_no_steps() -> None:

@@ -1,5 +1,6 @@
 /* An engine whose steps are known: a millisecond of work, 8 launches of kernels, one of a graph, 4 ms of waiting for the
- * GPU; another thread does the waiting in the mode "apart". Usage: engine_steps MODE STEPS EVERY: every so many steps one
+ * GPU; another thread does the waiting in the mode "apart". In the mode
+ * "many" there are 400 kernels a step, too many to be counted, and more work is 28 graphs more, as of a prompt in pieces. Usage: engine_steps MODE STEPS EVERY: every so many steps one
  * has a cause to be slow, by turns those of `causes`. When all are done it tells which, as ["cause", end in ns]. */
 #define _GNU_SOURCE
 #include <poll.h>
@@ -28,7 +29,7 @@ enum { ASLEEP, LOCK, FAULTS, ALLOCATION, COPY, QUEUE, OWN_CODE, MORE_WORK, SLOWE
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_barrier_t launched, waited;
 static sem_t hold, burn;
-static volatile int is_held, is_apart;
+static volatile int is_held, is_apart, is_many;
 static volatile long burn_until;
 
 static long now(void)
@@ -138,8 +139,8 @@ static void plant(int cause)
 		work(PLANTED_NS);
 		break;
 	case MORE_WORK:
-		for (int i = 0; i < 400; i++)
-			cuLaunchKernel();
+		for (int i = 0; i < (is_many ? 28 : 400); i++)
+			is_many ? cuGraphLaunch() : cuLaunchKernel();
 		stand_in_times(WAIT_NS + PLANTED_NS, 0);
 		break;
 	case SLOWER:
@@ -155,7 +156,7 @@ static void step(int cause)
 {
 	work(MS);
 	plant(cause);
-	for (int i = 0; i < 8; i++)
+	for (int i = 0; i < (is_many ? 400 : 8); i++)
 		cuLaunchKernel();
 	cuGraphLaunch();
 	if (is_apart) {
@@ -181,6 +182,7 @@ int main(int argc, char **argv)
 	long steps = atol(argv[2]), every = atol(argv[3]);
 	pthread_t thread;
 	is_apart = !strcmp(argv[1], "apart");
+	is_many = !strcmp(argv[1], "many");
 	sem_init(&hold, 0, 0);
 	sem_init(&burn, 0, 0);
 	pthread_barrier_init(&launched, NULL, 2);

@@ -11,7 +11,6 @@ from llmtop.collectors.tracing.helper.functions import (
     DUPLICATES,
     IN_THE_DRIVER,
     KINDS,
-    LAUNCH,
     LAUNCHES,
     NUMBERS,
     SYNCHRONISING,
@@ -90,7 +89,7 @@ class Libraries:
         return symbol in self._rests or symbol in self._duplicates or self._is_avoided(symbol)
 
     def _is_avoided(self, symbol: str) -> bool:
-        return self._is_careful and kind_of(symbol) == LAUNCH
+        return self._is_careful and symbol in LAUNCHES
 
     def coverage(self, probed: Iterable[Function], elapsed_ns: int, pids: Container[int]) -> wire.Sample:
         """As of bcc's helper: `library_observed`, `uncounted` and `unseen`, by process.

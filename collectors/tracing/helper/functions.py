@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-LAUNCH, WAIT, OTHER = "launch", "wait", "other"
-KINDS = (WAIT, OTHER, LAUNCH)
-"""Of calls, the one to be counted all the time first: waits tell the most and are the fewest. What costs too much is
-given up in the opposite order."""
+LAUNCH, GRAPH, WAIT, OTHER = "launch", "graph", "wait", "other"
+KINDS = (WAIT, GRAPH, OTHER, LAUNCH)
+"""Of calls, the one to be counted all the time first: waits tell the most and are the fewest; a graph's launch stands
+for those of all its kernels. What costs too much is given up in the opposite order."""
+LAUNCHING = frozenset((LAUNCH, GRAPH))
+"""What makes up the launches that are told of threads and rounds."""
 _KINDS_BY_LIBRARY = {
     r"libcuda\.so": {
         "cuLaunchKernel": LAUNCH,
         "cuLaunchKernelEx": LAUNCH,
         "cuLaunchCooperativeKernel": LAUNCH,
-        "cuGraphLaunch": LAUNCH,
+        "cuGraphLaunch": GRAPH,
         "cuStreamSynchronize": WAIT,
         "cuEventSynchronize": WAIT,
         "cuCtxSynchronize": WAIT,
@@ -31,7 +33,7 @@ _KINDS_BY_LIBRARY = {
     r"libcudart\.so": {
         "cudaLaunchKernel": LAUNCH,
         "cudaLaunchKernelExC": LAUNCH,
-        "cudaGraphLaunch": LAUNCH,
+        "cudaGraphLaunch": GRAPH,
         "cudaStreamSynchronize": WAIT,
         "cudaEventSynchronize": WAIT,
         "cudaDeviceSynchronize": WAIT,
@@ -53,7 +55,7 @@ _KINDS_BY_LIBRARY = {
 """Calls that wait for the GPU are of kind WAIT. cuMemcpyDtoHAsync does where the memory it copies to is pageable ("API
 synchronization behavior" in the CUDA driver API's manual); else it comes back in microseconds, which do no harm here.
 """
-ALLOCATION, COPY, GRAPH = "allocation", "copy", "graph"
+ALLOCATION, COPY = "allocation", "copy"
 SORTS = {
     **dict.fromkeys(("cuGraphLaunch", "cudaGraphLaunch"), GRAPH),
     **dict.fromkeys(("cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync", "cudaMalloc", "cudaFree"), ALLOCATION),
@@ -63,7 +65,7 @@ SORTS = {
 """What calls do beside their kind, of those of which a step's time is told apart."""
 FUNCTIONS = {library: tuple(kinds) for library, kinds in _KINDS_BY_LIBRARY.items()}
 _KIND_BY_NAME = {name: kind for kinds in _KINDS_BY_LIBRARY.values() for name, kind in kinds.items()}
-LAUNCHES = frozenset(name for name, kind in _KIND_BY_NAME.items() if kind == LAUNCH)
+LAUNCHES = frozenset(name for name, kind in _KIND_BY_NAME.items() if kind in LAUNCHING)
 SYNCHRONISING = frozenset(name for name, kind in _KIND_BY_NAME.items() if kind == WAIT)
 DRIVERS = {
     "cudaLaunchKernel": ("cuLaunchKernel", "cuLaunchKernelEx"),

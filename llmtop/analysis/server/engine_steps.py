@@ -3,14 +3,15 @@
 Probes tell of rounds: a thread launches work, and somebody waits for the GPU (`vocabulary.THREAD_ROUND`). A step is one
 round or several: beside the one in which the model runs there are small ones, for a token that is read back or a flag
 that is looked at. Where launches are counted, a step ends with each round that launches a CUDA graph, or at least a
-quarter of what rounds typically launch; where they are not, with every n-th round, for the n whose sums are most alike.
+quarter of what rounds typically launch. Where those of graphs alone are, it begins with each round that has them, if
+such come again after as many rounds; else it ends with every n-th round, for the n whose sums are most alike.
 """
 
 from __future__ import annotations
 
 import math
-from itertools import accumulate
-from statistics import median
+from itertools import accumulate, pairwise
+from statistics import median, median_low
 from typing import TYPE_CHECKING
 
 from llmtop import ids, whats
@@ -36,6 +37,9 @@ _OF_TYPICAL = 0.25
 _OF_A_GRAPH = 100
 """Kernels that a launch of a graph stands for, at least as to which rounds are small beside it."""
 _MOST_TOGETHER = 8
+_REPEATS = 0.75
+"""Of the ways from one round with graphs to the next, the part that must be as long: prompts of kernels alone, and
+waits that are not made in each step, come in between."""
 _AS_REGULAR, _REGULAR = 1.5, 0.02
 """Of several rounds together that are about as regular, or regular enough, the fewest are a step."""
 _PARTS = tuple(RoundPart)
@@ -160,16 +164,30 @@ def _steps(rounds: Sequence[EngineStep]) -> tuple[tuple[EngineStep, ...], str]:
     """The steps that rounds make up, and how they were told."""
     typical = _typical_launches(rounds)
     if typical is None:
-        unbroken = _unbroken(rounds)
-        several = _together([[one.time_ns for one in some] for some in unbroken])
-        ends = [(i + 1) % several == 0 for some in unbroken for i in range(len(some))]
-        how = "by the rhythm of waits for the GPU alone, as launches are not counted all the time"
+        rounds, ends, how = _by_graphs(rounds) or _by_rhythm(rounds)
     else:
         rounds = [one for one in rounds if one.launches is not None]
         ends = [bool(one.graphs) or (one.launches or 0.0) >= _OF_TYPICAL * typical for one in rounds]
         with_graph = sum(bool(one.graphs) for one in rounds) > sum(ends) / 2
         how = f"by launches{' of CUDA graphs' if with_graph else ''} and the wait for them"
     return tuple(_joined(rounds, ends)), how
+
+
+def _by_rhythm(rounds: Sequence[EngineStep]) -> tuple[Sequence[EngineStep], list[bool], str]:
+    """The rounds, which of them end a step, and how that is told."""
+    unbroken = _unbroken(rounds)
+    several = _together([[one.time_ns for one in some] for some in unbroken])
+    ends = [(i + 1) % several == 0 for some in unbroken for i in range(len(some))]
+    return rounds, ends, "by the rhythm of waits for the GPU alone, as launches are not counted all the time"
+
+
+def _by_graphs(rounds: Sequence[EngineStep]) -> tuple[Sequence[EngineStep], list[bool], str] | None:
+    """Likewise; None where graphs do not repeat, or are not known of half the rounds."""
+    known = [one for one in rounds if one.graphs is not None]
+    ends = _ends_by_graphs([[bool(one.graphs) for one in some] for some in _unbroken(known)])
+    if ends is None or len(known) < len(rounds) / 2:
+        return None
+    return known, ends, "by launches of CUDA graphs alone, as those of kernels are not counted all the time"
 
 
 def _typical_launches(rounds: Sequence[EngineStep]) -> float | None:
@@ -189,6 +207,41 @@ def _unbroken(rounds: Sequence[EngineStep]) -> list[list[EngineStep]]:
             found.append([])
         found[-1].append(one)
     return found
+
+
+def _ends_by_graphs(unbroken: Sequence[Sequence[bool]]) -> list[bool] | None:
+    """Which rounds end a step, by whether rounds that follow each other have graphs; None where these do not repeat.
+
+    A step begins with a round that has them, so that it holds the waits for what it launched, however many these are.
+    The pieces of a graph may lie in several rounds in a row; and a step of kernels alone, as of a long prompt, has as
+    many rounds as the others.
+
+    >>> [int(is_end) for is_end in _ends_by_graphs([[True, False] * 21 + [False, False, True, True]])][-6:]
+    [0, 1, 0, 1, 0, 1]
+    """
+    each = [[i for i, has in enumerate(some) if has] for some in unbroken]
+    first = [[i for i in places if not i or not some[i - 1]] for places, some in zip(each, unbroken, strict=True)]
+    for starts in (first, each):
+        several = _apart(starts)
+        if several is not None:
+            begun = [_begun(places, several, len(some)) for places, some in zip(starts, unbroken, strict=True)]
+            return [i + 1 in places for places, some in zip(begun, unbroken, strict=True) for i in range(len(some))]
+    return None
+
+
+def _apart(starts: Sequence[Sequence[int]]) -> int | None:
+    """How many rounds are from one of these to the next, nearly always; None where that differs, and of few."""
+    apart = [later - one for places in starts for one, later in pairwise(places)]
+    if len(apart) < FEWEST:
+        return None
+    usual = median_low(apart)
+    return usual if usual <= _MOST_TOGETHER and apart.count(usual) >= _REPEATS * len(apart) else None
+
+
+def _begun(starts: Sequence[int], several: int, end: int) -> set[int]:
+    """Where steps begin: there, and where steps of so many rounds fit in between."""
+    places = [*starts, end + several // 2 + 1]
+    return {i for one, later in pairwise(places) for i in range(one, later - several // 2, several)}
 
 
 def _together(unbroken: Sequence[Sequence[float]]) -> int:

@@ -186,11 +186,11 @@ class StepJudge:
         return SlowStep(step, excess, found, self._evidence(step, next(iter(found))))
 
     def _does_more(self, step: EngineStep) -> bool:
-        launches, usual = step.launches, self._usual
-        if launches is None or usual.launches is None:
-            return False
-        has_no_graph = bool(usual.graphs) and step.graphs == 0 and launches > _FEWEST_MORE
-        return has_no_graph or launches > max(_MORE_WORK * usual.launches, usual.launches + _FEWEST_MORE)
+        usual = self._usual
+        has_no_graph = bool(usual.graphs) and step.graphs == 0
+        if step.launches is None or usual.launches is None:
+            return has_no_graph or _is_more(step.graphs, usual.graphs)
+        return (has_no_graph and step.launches > _FEWEST_MORE) or _is_more(step.launches, usual.launches)
 
     def _of_gpu(self, step: EngineStep) -> StepCause:
         """Why the GPU was waited for longer."""
@@ -203,9 +203,10 @@ class StepJudge:
             return StepCause.PREEMPTION
         if self._grew(step, v.SERVER_PROMPT_TOKENS):
             return StepCause.PREFILL
-        if step.launches is None or self._usual.launches is None:
-            return StepCause.LONGER_WAIT
-        return StepCause.MORE_WORK if self._does_more(step) else StepCause.SLOWER_GPU
+        if self._does_more(step):
+            return StepCause.MORE_WORK
+        is_counted = step.launches is not None and self._usual.launches is not None
+        return StepCause.SLOWER_GPU if is_counted else StepCause.LONGER_WAIT
 
     def _on_cpu(self, step: EngineStep, ns: float) -> StepCause:
         """What the CPU did for so much longer."""
@@ -259,8 +260,10 @@ class StepJudge:
         gpu = f"GPU {duration(step.gpu_ns)} (median {duration(usual.gpu_ns)})"
         cpu = f"CPU {duration(step.cpu_ns)} (median {duration(usual.time_ns - usual.gpu_ns)})"
         said = [gpu, cpu] if step.gpu_ns - usual.gpu_ns > step.cpu_ns - usual.cpu_ns else [cpu, gpu]
-        if cause in _BY_WORK and step.launches is not None and usual.launches is not None:
-            said.append(f"{count(step.launches)} launches (median {count(usual.launches)})")
+        if cause in _BY_WORK:
+            said += _launched(step.launches, usual.launches, "launches") or _launched(
+                step.graphs, usual.graphs, "graph launches"
+            )
         if cause is StepCause.FAULTS and step.faults is not None:
             said.append(f"{count(step.faults)} page faults")
         part = next((part for part, of in _OF_PARTS.items() if of is cause), None)
@@ -284,6 +287,18 @@ class _Usual:
         self.graphs = _median_of(one.graphs for one in steps)
         self.faults = _median_of(one.faults for one in steps)
         self.parts = {part: _median_of(one.parts.get(part) for one in steps) or 0.0 for part in RoundPart}
+
+
+def _is_more(launches: float | None, usual: float | None) -> bool:
+    """Whether so many launches are of more work than usual ones."""
+    if launches is None or usual is None:
+        return False
+    return launches > max(_MORE_WORK * usual, usual + _FEWEST_MORE)
+
+
+def _launched(launches: float | None, usual: float | None, words: str) -> list[str]:
+    """How much was launched; nothing where that is not known."""
+    return [] if launches is None or usual is None else [f"{count(launches)} {words} (median {count(usual)})"]
 
 
 def _largest_first(blame: Mapping[StepCause, float]) -> Iterator[tuple[StepCause, float]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.series.histograms import within
 from llmtop.analysis.server.engine_steps import WINDOW_NS, EngineLoop, engine_loops
+from llmtop.analysis.server.likely_prompts import likely_prompts
 from llmtop.analysis.server.step_causes import StepCause, StepJudge
 from llmtop.analysis.views import HeatColumn, Heatmap
 from llmtop.frozen import frozen
@@ -86,12 +87,12 @@ def steps_view(trace: Trace, window_ns: int = WINDOW_NS) -> StepsView | Unknown:
         len(times) / active_ns * NS_PER_S if active_ns else 0.0,
         median(one.gpu_ns / one.time_ns if one.time_ns else 0.0 for one in judge.steps),
         len(others),
-        tuple(_notes(judge.steps, slow)),
+        tuple(_notes(trace, judge.steps, slow)),
         trace.end_ns,
     )
 
 
-def _notes(steps: Sequence[EngineStep], slow: Sequence[SlowStep]) -> Iterator[str]:
+def _notes(trace: Trace, steps: Sequence[EngineStep], slow: Sequence[SlowStep]) -> Iterator[str]:
     whole = steps[-1].end_ns - steps[0].start_ns
     seen = math.fsum(one.end_ns - one.start_ns for one in steps) / whole
     if seen < _SEEN:
@@ -100,7 +101,12 @@ def _notes(steps: Sequence[EngineStep], slow: Sequence[SlowStep]) -> Iterator[st
         if any(part not in steps[-1].parts for part in parts):
             yield f"not told apart from the engine's own code: {words}"
     if steps[-1].launches is None:
-        yield "more work is not told from a slower GPU: not all launches are counted"
+        has_graphs = any(one.graphs for one in steps)
+        how = "is told by launches of CUDA graphs alone" if has_graphs else "is not told from a slower GPU"
+        yield f"more work {how}: not all launches are counted"
+    prompts = likely_prompts(trace, steps, slow)
+    if prompts is not None:
+        yield f"prompts are likely, and cannot be told: {prompts}"
     if steps[-1].faults is None:
         yield "page faults are not told from the engine's own code: another thread waits, or nobody counts them"
     if any(one.cause is StepCause.OWN_CODE for one in slow) and RoundPart.COLLECTION not in steps[-1].parts:

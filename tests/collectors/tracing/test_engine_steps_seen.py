@@ -20,7 +20,8 @@ from tests.workloads.programs import Workload, build_engine, compiler, target_of
 pytestmark = pytest.mark.usefixtures("kernel_probes")
 DEADLINE_S = 30.0
 STEPS, EVERY = 400, 10
-WITHOUT_BUDGET = 100.0
+WITHOUT_BUDGET, PROMISED = 100.0, 0.01
+"""Cores; at the second one 80,000 launches a second are not counted all the time."""
 NEAR_NS = 3_000_000
 CAUSES = {
     "asleep": StepCause.ASLEEP,
@@ -50,12 +51,12 @@ def poll_until(recorder: Recorder, probes: EbpfCollector, is_so: Callable[[], bo
         recorder.append(probes.name, probes.poll())
 
 
-@measured_again
-def test_most_staged_steps_are_named_by_their_cause(engine: Path) -> None:
+def seen(engine: Path, mode: str, budget: float) -> tuple[StepsView, list[tuple[str, int]]]:
+    """What is shown of an engine's steps, and which slow ones were staged."""
     recorder = Recorder(LIVE)
-    with Workload(engine, "plain", str(STEPS), str(EVERY)) as program:
+    with Workload(engine, mode, str(STEPS), str(EVERY)) as program:
         put_first([program.pid], 1)
-        with EbpfCollector(target_of(program.pid), budget=WITHOUT_BUDGET, interval_s=0.1) as probes:
+        with EbpfCollector(target_of(program.pid), budget=budget, interval_s=0.1) as probes:
             poll_until(recorder, probes, lambda: not probes.is_starting)
             program.start()
             planted: Any = program.account()
@@ -63,6 +64,12 @@ def test_most_staged_steps_are_named_by_their_cause(engine: Path) -> None:
             poll_until(recorder, probes, lambda: recorder.freeze().end_ns > told_ns + 500_000_000)
     view = steps_view(recorder.freeze())
     assert isinstance(view, StepsView)
+    return view, planted
+
+
+@measured_again
+def test_most_staged_steps_are_named_by_their_cause(engine: Path) -> None:
+    view, planted = seen(engine, "plain", WITHOUT_BUDGET)
     assert view.loop.found == "by launches of CUDA graphs and the wait for them"
     named = [
         next((one.cause for one in view.slow if abs(one.step.end_ns - end) < NEAR_NS), None) is CAUSES[cause]
@@ -71,3 +78,20 @@ def test_most_staged_steps_are_named_by_their_cause(engine: Path) -> None:
     ]
     assert len(named) == 4 * len(CAUSES)
     assert sum(named) >= 0.8 * len(named), "the machine may take the CPU away from some of them"
+
+
+@measured_again
+def test_more_work_is_named_by_graphs_alone_where_kernels_are_too_many_to_be_counted(engine: Path) -> None:
+    view, planted = seen(engine, "many", PROMISED)
+    assert view.loop.found == "by launches of CUDA graphs alone, as those of kernels are not counted all the time"
+    assert {one.launches for one in view.newest} == {None}
+    assert {one.graphs for one in view.newest} == {1, 29}
+    prompts = [
+        one
+        for one in view.slow
+        for cause, end in planted
+        if cause == "more work" and abs(one.step.end_ns - end) < NEAR_NS
+    ]
+    assert len(prompts) == 4
+    assert {one.cause for one in prompts} == {StepCause.MORE_WORK}
+    assert all(one.evidence.endswith(", 29 graph launches (median 1)") for one in prompts)

@@ -14,7 +14,7 @@ from llmtop.collectors.tracing.bcc.helper.gpu_rounds import GpuRounds
 from llmtop.collectors.tracing.bcc.helper.process_libraries import ProbedFunction, ProcessLibraries
 from llmtop.collectors.tracing.bcc.helper.sampling import Sampling
 from llmtop.collectors.tracing.helper.budget import Account
-from llmtop.collectors.tracing.helper.functions import KINDS, LAUNCH, OTHER, WAIT
+from llmtop.collectors.tracing.helper.functions import GRAPH, KINDS, LAUNCH, OTHER, WAIT
 from llmtop.collectors.tracing.round_series import RoundSeries
 from llmtop.collectors.tracing.wire import GpuRound
 from llmtop.model import Metric
@@ -57,8 +57,12 @@ def test_what_was_not_looked_at_from_its_start_on_is_not_known() -> None:
     assert one.locked is None
     (one,) = taken(frozenset({WAIT, OTHER}))
     assert (one.launches, one.graphs, one.allocation, one.copy) == (None, None, 50, 60)
-    (one,) = taken(frozenset({WAIT, LAUNCH}))
+    (one,) = taken(frozenset({WAIT, GRAPH, LAUNCH}))
     assert (one.launches, one.graphs, one.allocation, one.copy) == (9, 1, None, None)
+    (one,) = taken(frozenset({WAIT, GRAPH}))
+    assert (one.launches, one.graphs) == (None, 1), "graphs are counted all the time where kernels are too many"
+    (one,) = taken(frozenset({WAIT, LAUNCH}))
+    assert (one.launches, one.graphs) == (None, None), "launches are of graphs too"
     (one,) = taken(entry=(*ENTRY[:9], NOT_KNOWN, *ENTRY[10:]))
     assert one.faults is None
 
@@ -72,8 +76,10 @@ def test_the_kernel_is_told_of_processes_whose_launches_it_does_not_count() -> N
     module = RecordedModule()
     one = process(frozenset({WAIT}))
     rounds = GpuRounds(module.module, {PID: one})
-    rounds.take(None)
-    assert set(module["uncounted"].rows) == {(PID,)}
+    for steady in ({WAIT}, {WAIT, GRAPH}, {WAIT, LAUNCH}):
+        one.sampling.steady = frozenset(steady)
+        rounds.take(None)
+        assert set(module["uncounted"].rows) == {(PID,)}
     one.sampling.steady = frozenset(KINDS)
     rounds.take(None)
     assert not module["uncounted"].rows

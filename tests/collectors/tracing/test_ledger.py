@@ -221,7 +221,7 @@ def test_which_functions_are_another_ones_alone(counts: dict[str, int], found: s
 
 def test_kinds_of_calls() -> None:
     names = ("cuGraphLaunch", "cuMemcpy", "cuMemFree_v2")
-    assert [kind_of(name) for name in names] == ["launch", "wait", "other"]
+    assert [kind_of(name) for name in names] == ["graph", "wait", "other"]
     assert [kinds_of(one) for one in (names, names[:1], names[1:], names[2:])] == [
         ["launches", "sync"],
         ["launches"],

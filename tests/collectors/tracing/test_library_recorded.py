@@ -248,6 +248,40 @@ def test_launches_follow_the_steps_and_not_what_else_takes_cpu_time(
     assert after.launches - before.launches == pytest.approx(launched, rel=0.25)
 
 
+def test_graphs_are_counted_all_the_time_where_kernels_are_too_many(
+    serving: Callable[[Mapping[str, float]], Server],
+) -> None:
+    server = serving({LAUNCH: 100_000.0, "cuGraphLaunch": 300.0, SYNC: 100.0})
+    library = library_of(server, 3e6)
+    look(library, server, 30.0)
+    assert server.probed == {SYNC, "cuGraphLaunch"}
+    assert library.coverage()["sampled"] == [(PID, [LAUNCH], ["launches"])]
+    told = {row.name: row.times for row in library.read(server.now_ns, ())}
+    assert told["cuGraphLaunch"] == pytest.approx(300 * (server.now_ns - 100 * S) / S, rel=0.05)
+
+
+def test_a_kernels_launch_whose_probes_come_off_hides_no_graph(
+    serving: Callable[[Mapping[str, float]], Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end is not seen: launches are of a new round once no more of them can begin."""
+    server = serving({LAUNCH: 100_000.0, "cuGraphLaunch": 300.0, SYNC: 100.0})
+    library = library_of(server, 3e6)
+    look(library, server, 2.0)
+    released_in: list[int] = []
+    hold = server.hold
+
+    def held(pid: int, path: str, group: str, functions: dict[str, int]) -> None:
+        had_launches = LAUNCH in server.probed
+        hold(pid, path, group, functions)
+        if had_launches and LAUNCH not in server.probed:
+            released_in.append(server.module["attachments"].count())
+
+    monkeypatch.setattr(server, "hold", held)
+    look(library, server, 2.0)
+    assert released_in
+    assert server.module["attachments"].count() > released_in[-1]
+
+
 def test_what_comes_to_cost_too_much_loses_its_probes_at_the_next_tick(
     serving: Callable[[Mapping[str, float]], Server],
 ) -> None:

@@ -18,7 +18,7 @@ from tests.collectors.tracing.recorded_maps import RecordedModule
 
 PID, TID, OTHER = 100, 101, 102
 S, MS = 1_000_000_000, 1_000_000
-LAUNCH, SYNC, COPY = "cuLaunchKernel", "cuStreamSynchronize", "cuMemcpyAsync"
+LAUNCH, GRAPH, SYNC, COPY = "cuLaunchKernel", "cuGraphLaunch", "cuStreamSynchronize", "cuMemcpyAsync"
 
 
 @pytest.fixture
@@ -145,6 +145,22 @@ def test_launches_go_by_steps_where_windows_have_held_whole_ones(run_ns: dict[in
     assert thread.launches == pytest.approx(7 + 50 * 30), "no step, no launches"
 
 
+def test_where_graphs_are_counted_and_kernels_sampled_windows_stand_for_both_of_threads(run_ns: dict[int, int]) -> None:
+    """30 launches a step, one of them of a graph, which is not estimated beside being counted."""
+    one = process("wait", "graph")
+    one.functions[GRAPH] = ProbedFunction({"/lib": 2}, 500.0, kind_of(GRAPH))
+    calls = {LAUNCH: 97, GRAPH: 3}
+    one.learn(counted(0, 0), counted(6 * MS, 6 * MS, calls=calls, threads={TID: (100, 3, 90, 4)}))
+    thread = LaunchingThread(PID)
+    one.advance(counted(S, S, threads={TID: (100, 3, 90, 10)}), {TID: thread})
+    run_ns[TID] = S
+    one.advance(counted(2 * S, 2 * S, threads={TID: (150, 3, 90, 60)}), {TID: thread})
+    assert thread.launches == pytest.approx(50 * 30)
+    assert one.functions[LAUNCH].sums[0] == pytest.approx(50 * 30 * 0.97)
+    assert one.functions[GRAPH].sums[0] == 0
+    assert one.sampled == {"launch"}
+
+
 def test_threads_of_no_window_have_no_launches(run_ns: dict[int, int]) -> None:
     one = process("wait")
     one.learn(counted(0, 0), counted(5 * MS, 5 * MS, calls={LAUNCH: 10}, threads={TID: (10, 0, 0, 0)}))
@@ -157,9 +173,9 @@ def test_threads_of_no_window_have_no_launches(run_ns: dict[int, int]) -> None:
 
 def test_kinds_cost_what_their_functions_do() -> None:
     one = process()
-    one.functions["cuGraphLaunch"] = ProbedFunction({"/lib": 2}, 500.0, "launch")
+    one.functions["cuGraphLaunch"] = ProbedFunction({"/lib": 2}, 500.0, "graph")
     counts = {LAUNCH: (10, 1), "cuGraphLaunch": (4, 1), SYNC: (3, 1)}
-    assert one.rates(counts, 2.0) == {"wait": 1500.0, "other": 0.0, "launch": 11_000.0}
+    assert one.rates(counts, 2.0) == {"wait": 1500.0, "graph": 1000.0, "other": 0.0, "launch": 10_000.0}
     before = counted(0, 0, calls={LAUNCH: 5})
     assert one.cost_ns(before, counted(1, 1, calls={LAUNCH: 8, SYNC: 1})) == 3 * 2000 + 1000
 

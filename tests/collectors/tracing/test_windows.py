@@ -14,7 +14,7 @@ from llmtop.collectors.tracing.helper.budget import Account
 from llmtop.collectors.tracing.helper.functions import KINDS
 
 S, MS = 1_000_000_000, 1_000_000
-CALLED = {"wait": 1, "other": 1, "launch": 1}
+CALLED = {"wait": 1, "graph": 1, "other": 1, "launch": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -102,11 +102,11 @@ def test_at_first_nothing_is_known_and_a_window_is_due() -> None:
 @pytest.mark.parametrize(
     ("costs", "steady"),
     [
-        ((0.2e6, 0.2e6, 0.3e6), {"wait", "other", "launch"}),
-        ((0.2e6, 0.2e6, 0.301e6), {"wait", "other"}),
-        ((0.5e6, 0.201e6, 0.1e6), {"wait", "launch"}),
-        ((0.701e6, 0.6e6, 0.1e6), {"other", "launch"}),
-        ((0.701e6, 0.701e6, 0.701e6), set()),
+        ((0.2e6, 0.1e6, 0.1e6, 0.3e6), {"wait", "graph", "other", "launch"}),
+        ((0.2e6, 0.1e6, 0.1e6, 0.301e6), {"wait", "graph", "other"}),
+        ((0.4e6, 0.1e6, 0.201e6, 0.1e6), {"wait", "graph", "launch"}),
+        ((0.701e6, 0.701e6, 0.6e6, 0.1e6), {"other", "launch"}),
+        ((0.701e6, 0.701e6, 0.701e6, 0.701e6), set()),
     ],
 )
 def test_what_takes_seven_tenths_of_the_budget_is_counted_all_the_time(
@@ -154,14 +154,14 @@ def test_the_share_of_windows_is_of_the_time_since_the_last_one() -> None:
 
 
 def test_what_costs_too_much_rests_and_longer_each_time() -> None:
-    """Launches first, then copies, and waits at last; half a minute, and twice as long up to half an hour."""
+    """Kernels first, then copies, graphs, and waits at last; half a minute, and twice as long up to half an hour."""
     sampling = begun()
     sampling.close({}, CALLED, 100.0, 0.01)
-    assert not sampling.judge({"wait": 0.4e6, "other": 0.3e6, "launch": 0.3e6}, 100.0)
-    assert sampling.judge({"wait": 0.4e6, "other": 0.3e6, "launch": 0.301e6}, 100.0)
-    assert sampling.steady == {"wait", "other"}
+    assert not sampling.judge({"wait": 0.3e6, "graph": 0.1e6, "other": 0.3e6, "launch": 0.3e6}, 100.0)
+    assert sampling.judge({"wait": 0.3e6, "graph": 0.1e6, "other": 0.3e6, "launch": 0.301e6}, 100.0)
+    assert sampling.steady == {"wait", "graph", "other"}
     assert sampling.is_due(100.0), "a window shows at once what it costs"
-    assert sampling.judge({"wait": 2e6, "other": 0.0}, 100.0)
+    assert sampling.judge({"wait": 2e6, "graph": 0.0, "other": 0.0}, 100.0)
     assert sampling.steady == frozenset(), "the dearest goes last"
     now_s, rests = 100.0, []
     for _ in range(8):

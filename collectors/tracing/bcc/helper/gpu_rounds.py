@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple, Optional
 
 from ... import wire
-from ...helper.functions import LAUNCH, OTHER, WAIT
+from ...helper.functions import GRAPH, LAUNCH, LAUNCHING, OTHER, WAIT
 from . import btf
 from .process_libraries import ProcessLibraries
 from .programs import Module
@@ -49,7 +49,7 @@ class GpuRounds:
 
     def _tell_uncounted(self) -> None:
         """Have each wait end a round where launches cannot tell which does."""
-        wanted = {pid for pid, one in self._processes.items() if one.functions and LAUNCH not in one.sampling.steady}
+        wanted = {pid for pid, one in self._processes.items() if one.functions and not one.sampling.steady >= LAUNCHING}
         for pid in wanted - self._told:
             self._uncounted.put((pid,), (1,))
         for pid in self._told - wanted:
@@ -76,13 +76,14 @@ class GpuRounds:
         process = self._processes.get(pid)
         if process is None or not process.saw(WAIT, entry.start):
             return None
-        launches = (entry.launches, entry.graphs) if process.saw(LAUNCH, entry.start) else (None, None)
+        graphs = entry.graphs if process.saw(GRAPH, entry.start) else None
+        launches = entry.launches if graphs is not None and process.saw(LAUNCH, entry.start) else None
         calls = (entry.allocation, entry.copy) if process.saw(OTHER, entry.start) else (None, None)
         is_followed = followed_since is not None and entry.start >= followed_since
         off_cpu: Iterable[int | None] = entry[2:6] if is_followed else (None,) * 4
         faults = None if entry.faults == _NOT_KNOWN else entry.faults
         times = (end, end - entry.start, entry.wait)
-        return wire.GpuRound._make((pid, tid, *times, *launches, faults, *off_cpu, *calls))
+        return wire.GpuRound._make((pid, tid, *times, launches, graphs, faults, *off_cpu, *calls))
 
 
 @lru_cache

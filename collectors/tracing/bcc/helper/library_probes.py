@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 from ... import wire
 from ...helper.budget import Account
-from ...helper.functions import DUPLICATES, IN_THE_DRIVER, KINDS, WAIT, kind_of
+from ...helper.functions import DUPLICATES, IN_THE_DRIVER, KINDS, LAUNCH, WAIT, kind_of
 from ...helper.libraries import LibraryFiles
 from .library_maps import Counted, LibraryMaps, growth
 from .library_sums import LibrarySums
@@ -227,6 +227,8 @@ class LibraryProbes:
         self._maps.end_calls([name for name, one in process.functions.items() if one.kind in kinds])
         if WAIT in kinds:
             self._maps.end_waits(process.pid)
+        if LAUNCH in kinds:  # else those of graphs, whose probes stay, would pass for parts of it
+            self._maps.set_round(is_open=False)
 
     def _advance(self, process: ProcessLibraries) -> Counted:
         """Add what is estimated of the time until now; what it has done by now."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from ... import wire
-from ...helper.functions import LAUNCH
+from ...helper.functions import LAUNCHING
 from .library_maps import LibraryMaps
 from .process_libraries import LaunchingThread, ProcessLibraries
 
@@ -43,7 +43,7 @@ class LibrarySums:
             if process is None:
                 continue
             thread = self._threads.setdefault(tid, LaunchingThread(calls.tgid))
-            if LAUNCH in process.sampling.steady:
+            if process.sampling.steady >= LAUNCHING:
                 thread.launches += calls.launches - thread.raw
             thread.raw = calls.launches
 

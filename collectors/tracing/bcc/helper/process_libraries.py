@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...helper import system
-from ...helper.functions import KINDS, LAUNCH, OTHER, WAIT, duplicates, kinds_of
+from ...helper.functions import GRAPH, KINDS, LAUNCH, LAUNCHING, OTHER, WAIT, duplicates, kinds_of
 from .estimates import Estimate, work_ns
 from .library_maps import SYNCS, Counted, growth
 from .programs import SLOTS
@@ -15,7 +15,7 @@ from .sampling import Sampling
 _SETTLED = 3
 """Windows after which what was not cheap enough to be seen all the time has little prospect of it soon."""
 _SUMS = 2 + SLOTS
-_WORDS = {WAIT: "waits", OTHER: "copies", LAUNCH: "launches"}
+_WORDS = {WAIT: "waits", GRAPH: "graph launches", OTHER: "copies", LAUNCH: "launches"}
 
 
 @dataclass
@@ -172,9 +172,10 @@ class ProcessLibraries:
         estimates, grown = self.estimate.per_work_s(), growth(before.threads, now.threads)
         self.does_step = any(one[SYNCS] for one in grown.values())
         scales = dict.fromkeys(set(KINDS) - self.sampling.steady, 1.0)
-        if LAUNCH in scales:
+        if scales.keys() & LAUNCHING:
             syncs = {tid: max(0, calls[SYNCS]) for tid, calls in grown.items()}
-            scales[LAUNCH] = self._advance_launches(threads, estimates, work_s, syncs)
+            scale = self._advance_launches(threads, estimates, work_s, syncs)
+            scales.update(dict.fromkeys(scales.keys() & LAUNCHING, scale))
         for name, function in self.functions.items():
             if name in estimates and function.kind in scales:
                 function.grow(estimates[name], work_s * scales[function.kind])
