@@ -8,7 +8,10 @@ from llmtop.analysis.series.rates import rate_samples
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Series, Trace, Unknown
 
-_NO_SERIES = Unknown("this file has no series of numbers")
+_NO_SERIES = Unknown(
+    "this file has no series of numbers",
+    "nsys profile --gpu-metrics-devices=all has them of GPUs, llmtop record of a server and its machine",
+)
 _NO_VALUE = Unknown("no sample has a value")
 _ONE_SAMPLE = Unknown("a counter tells with its second sample how fast it grows")
 _IS_CODE = Unknown("it stands for something, and is no quantity")
