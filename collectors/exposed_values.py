@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from llmtop.model import Engine, ExposedNumber
 
 _LARGEST = {v.SERVER_KV_USAGE}
+_COUNTED_ON_DEMAND = {v.SERVER_FLOPS, v.SERVER_READ_BYTES, v.SERVER_WRITE_BYTES}
+_ON_DEMAND = "it comes with the first request, or the server has to be told to count it"
 _MEAN = {v.SERVER_PREFIX_HIT_RATE, v.SERVER_ACCEPTANCE, v.SERVER_FLOPS, v.SERVER_READ_BYTES, v.SERVER_WRITE_BYTES}
 _SUFFIXES = ("_bucket", "_sum", "_count")
 Values: TypeAlias = "list[tuple[Metric, float | None, str]]"
@@ -53,7 +55,10 @@ def read_values(engine: Engine, metric: Metric, exposition: Exposition) -> Value
                 told = v.ENDED[metric] if sample.at_end else metric
                 more = (key(name) for name in sample.plus if key(name) in exposition.samples)
                 parts = [chosen, *(exposition.samples[name] for name in more)]
-                return [(told, _added(metric, parts, engine.replicas, sample.scale), chosen[0].name)]
+                value = _added(metric, parts, engine.replicas, sample.scale)
+                if metric in _COUNTED_ON_DEMAND and not value:
+                    return Unknown(f"{engine.title} has counted no {metric.title}", _ON_DEMAND)
+                return [(told, value, chosen[0].name)]
         return _absent(engine, engine.names[metric], exposition)
     if metric in engine.distributions:
         for sample in engine.distributions[metric]:

@@ -73,6 +73,15 @@ def test_more_launches_while_prompts_come_in_are_a_prefill() -> None:
     assert one.evidence == ("GPU 21.0 ms (median 7.00 ms), CPU 7.00 ms (median 3.07 ms), 400 launches (median 30)")
 
 
+@pytest.mark.parametrize(("ms", "cause"), [(4, StepCause.LONGER_WAIT), (8, StepCause.PREFILL)])
+def test_a_little_longer_wait_is_not_put_down_to_prompts(ms: int, cause: StepCause) -> None:
+    """Prompts come all the time on a busy server: that some did around a step says little of it."""
+    rounds = [replace(one, launches=None, graphs=None) for one in even(200)]
+    rounds[120] = rounds[120].longer(ms * MS, RoundPart.WAIT)
+    (one,) = slow(rounds, counter(SERVER, v.SERVER_PROMPT_TOKENS, range(0, 2100 * MS, 50 * MS), 2100 * MS))
+    assert one.cause is cause
+
+
 def test_prompts_long_before_are_no_cause() -> None:
     rounds = even(200)
     rounds[120] = PLANTED[StepCause.MORE_WORK]

@@ -44,6 +44,9 @@ _MORE_WORK = 1.2
 _FEWEST_MORE = 5
 """Times the launches of the median step, and so many more: another batch, not the same one."""
 _SLOWER_CLOCK = 0.95
+_OF_A_PROMPT = 0.5
+"""Of the median step, how much longer the GPU is waited for at the least where nothing but the counter of prompts,
+which moves all the time, says that there was one: decode steps differ by less, as batches and their caches do."""
 _BY_CLOCK = 0.5
 """Of what a step waited longer for the GPU, the part that a lower clock must explain."""
 _LATE = 0.5
@@ -201,7 +204,8 @@ class StepJudge:
                 return StepCause.CLOCK
         if self._grew(step, v.SERVER_PREEMPTIONS):
             return StepCause.PREEMPTION
-        if self._grew(step, v.SERVER_PROMPT_TOKENS):
+        is_large = step.gpu_ns - self._usual.gpu_ns >= _OF_A_PROMPT * self._usual.time_ns
+        if (is_large or self._does_more(step)) and self._grew(step, v.SERVER_PROMPT_TOKENS):
             return StepCause.PREFILL
         if self._does_more(step):
             return StepCause.MORE_WORK
