@@ -192,6 +192,11 @@ class LlmtopApp(TerminalApp[int]):
             self.notify(said, severity="error", markup=False)
         self._note(issue)
 
+    def clear_notifications(self) -> None:
+        """Take away all that is said, which may then be said again."""
+        self._notices.clear()
+        super().clear_notifications()
+
     def notify(
         self,
         message: str,

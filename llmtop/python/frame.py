@@ -81,7 +81,7 @@ class Frame:
         try:
             import pandas as pd
         except ImportError as error:
-            raise ImportError("to_pandas needs pandas: pip install 'llmtop-monitor[pandas]'") from error
+            raise ImportError("to_pandas needs pandas: pip install pandas") from error
         told = {
             column.key: pd.Series([_known(cell) for cell in cells], dtype=_dtype(column, cells))
             for column, cells in zip(self.columns, self.values, strict=True)

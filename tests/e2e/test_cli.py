@@ -226,7 +226,7 @@ BAD_USES = [
     (["report", "no-such-file"], 1, "no-such-file"),
     (["open", str(LADDER)], 1, "not a terminal"),
     (["report", os.devnull], 1, os.devnull),
-    (["report", "."], 1, ". is a folder without reports"),
+    (["report", "benchmarks"], 1, "benchmarks is a folder without reports"),
     (["report", "Makefile"], 1, "Makefile"),
     (["snapshot", "--json", "--attach", "4194305"], 1, "4194305"),
     (["snapshot", "--json", "--attach", "0"], 2, "neither a process id nor a container's name"),

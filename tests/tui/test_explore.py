@@ -457,8 +457,7 @@ async def test_every_view_of_the_shipped_samples_opens(path: Path) -> None:
         for view in views_of(trace):
             await pilot.press(str(view.number or "M"))
             await settle(pilot)
-            assert "failed" not in app.screen_text()
-        assert app.issues == []
+            assert app.issues == []
         if not trace.kernels:
             return
         await pilot.press("1")
