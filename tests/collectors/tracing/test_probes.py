@@ -202,6 +202,7 @@ while True:
 """Two threads that hand each other the turn: it does nothing but system calls and switches."""
 
 
+@measured_again
 def test_what_is_hot_when_llmtop_comes_is_let_go_of_before_it_has_cost_much() -> None:
     """A budget of 1 % of a core, and a program of which full probes would take a third."""
     with Workload(sys.executable, "-c", HOT) as program:
