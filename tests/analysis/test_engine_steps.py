@@ -6,7 +6,7 @@ import pytest
 from llmtop import vocabulary as v
 from llmtop import whats
 from llmtop.analysis.server.engine_steps import EngineLoop, engine_loops
-from llmtop.model import LIVE, Missing, Source, Sources, Trace, Unknown
+from llmtop.model import LIVE, Missing, Source, Sources, Trace, TrackKind, Unknown
 from llmtop.vocabulary import RoundPart
 from tests.analysis.engine_rounds import ENGINE, MS, Round, even, rounds_of, series_of, trace_of
 
@@ -171,6 +171,15 @@ def test_why_there_are_none() -> None:
     fallback = Unknown("bpftrace looks in place of bcc (bcc is not installed)", "sudo apt install python3-bpfcc")
     assert engine_loops(Trace(LIVE, missing=(Missing(whats.BEST_TRACER, fallback),), sources=sources)) == fallback
     assert "no thread was seen to launch work" in str(engine_loops(Trace(LIVE)))
+
+
+def test_without_a_gpu_no_probe_is_missed() -> None:
+    """Of a server on the CPU it is not said that probes cost too much: at any cost they would see no step."""
+    shed = Missing(whats.source("ebpf"), Unknown("probes would cost more than 1% of a core"))
+    none = Missing(whats.source("gpu"), Unknown("there is no NVIDIA driver here", "install the driver"))
+    sources = Sources((Source("ebpf", whats=(whats.LIBRARY_CALLS,)), Source("gpu", tracks=(TrackKind.GPU,))))
+    why = engine_loops(Trace(LIVE, missing=(shed, none), sources=sources))
+    assert why == Unknown("steps are found by waits for a GPU: there is no NVIDIA driver here", "install the driver")
 
 
 @pytest.mark.parametrize("count", [21, 401])

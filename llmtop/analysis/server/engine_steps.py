@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids, whats
 from llmtop import vocabulary as v
-from llmtop.analysis.series.readings import told_why_unseen
+from llmtop.analysis.series.readings import told_why_unseen, why_no_gpu
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.text import clean
@@ -103,11 +103,17 @@ def engine_loops(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[EngineLoop, 
     """The threads that make steps, the one with most of the launched work first."""
     tracks = [track for track, name in trace.series if name == v.THREAD_ROUND.name]
     if not tracks:
-        return told_why_unseen(trace, whats.LIBRARY_CALLS, whats.BEST_TRACER) or _NO_ROUNDS
+        return _without_gpu(trace) or told_why_unseen(trace, whats.LIBRARY_CALLS, whats.BEST_TRACER) or _NO_ROUNDS
     loops = [one for track in tracks if len((one := _loop(trace, track, window_ns)).steps) >= FEWEST]
     if not loops:
         return Unknown(f"fewer than {FEWEST} steps in {window_ns // NS_PER_S} s", "send the server requests, or wait")
     return tuple(sorted(loops, key=_weight, reverse=True))
+
+
+def _without_gpu(trace: Trace) -> Unknown | None:
+    """Where there is no GPU no probe would find a step, whatever it may cost."""
+    why = why_no_gpu(trace)
+    return None if why is None else Unknown(f"steps are found by waits for a GPU: {why.reason}", why.remedy)
 
 
 def _weight(loop: EngineLoop) -> float:
