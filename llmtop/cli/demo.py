@@ -71,16 +71,8 @@ def run(args: argparse.Namespace) -> int:
         with Staged(staged, server, args.after):
             if args.server_only:
                 return serve(server, args.seconds, may_end=args.incident is not None)
-            dtype = live.dtype(server.description["dtype"])
-            target = live.find(server.pid)
-            return live.watch(
-                target,
-                seconds=args.seconds,
-                interval=args.interval,
-                dtype=dtype,
-                probes=args.probes,
-                objectives=live.objectives(args),
-            )
+            look = live.look_options(args, live.dtype(server.description["dtype"]))
+            return live.watch(live.find(server.pid), look, seconds=args.seconds, interval=args.interval)
 
 
 def incident(text: str) -> Incident | DemoReplay | str:

@@ -15,16 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmtop.cli.live import (
-    add_dtype_argument,
-    add_header_argument,
-    add_objective_arguments,
-    add_probes_argument,
-    endpoint,
-    find,
-    interval,
-    live_session,
-    objectives,
-    process_id,
+    add_attach_argument,
+    add_interval_argument,
+    add_look_arguments,
+    attached_session,
     seconds,
 )
 from llmtop.cli.waiting import ended_by_signal
@@ -43,9 +37,7 @@ _LEAST_TOKEN = 16
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
-        "-p", "--attach", metavar="PID", type=process_id, help="the server of this process or container"
-    )
+    add_attach_argument(parser)
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
@@ -56,14 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token-file", metavar="FILE", type=Path, help="its first line has to come with each request, as bearer token"
     )
-    parser.add_argument(
-        "--interval", metavar="S", type=interval, default=1.0, help="seconds between looks (default 1, at least 0.25)"
-    )
+    add_interval_argument(parser)
     parser.add_argument("--seconds", metavar="N", type=seconds, help="end after N seconds (default: Ctrl+C)")
-    add_dtype_argument(parser)
-    add_probes_argument(parser)
-    add_header_argument(parser)
-    add_objective_arguments(parser)
+    add_look_arguments(parser)
 
 
 def address(text: str) -> tuple[str, int]:
@@ -120,14 +107,7 @@ def run(args: argparse.Namespace) -> int:
     """
     host, port = args.listen
     token = token_in(args.token_file, host)
-    session = live_session(
-        find(args.attach) if args.attach is not None else None,
-        args.interval,
-        dtype=args.dtype,
-        endpoint=endpoint(args),
-        probes=args.probes,
-        objectives=objectives(args),
-    )
+    session = attached_session(args, args.interval)
     from llmtop.cli.exposition import exposition  # with the client library, which nothing else here needs
 
     try:

@@ -13,13 +13,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from llmtop.cli import live
-from llmtop.collectors.base import Endpoint, Probes
 from llmtop.errors import SeveralServersError, TargetError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from llmtop.model import Fact, Target
+    from llmtop.model import Target
     from llmtop.servers.launch import Launched
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -39,17 +38,10 @@ def run(args: argparse.Namespace) -> int:
     if not sys.stdout.isatty():
         return pass_through(command)
     live.refuse_unfit_terminal()
-    return watch(command, args.seconds, args.interval, live.endpoint(args), args.probes, live.objectives(args))
+    return watch(command, live.look_options(args), args.seconds, args.interval)
 
 
-def watch(
-    command: Sequence[str],
-    seconds: float | None,
-    interval: float,
-    endpoint: Endpoint | None = None,
-    probes: Probes = Probes.FULL,
-    objectives: Mapping[str, Fact] | None = None,
-) -> int:
+def watch(command: Sequence[str], options: live.LookOptions, seconds: float | None, interval: float) -> int:
     """Show the live screen of the command.
 
     Returns:
@@ -61,15 +53,7 @@ def watch(
         target = first_target(launched)
         if target is None:
             return ended_at_once(launched)
-        screen_code = live.watch(
-            target,
-            launched=launched,
-            seconds=seconds,
-            interval=interval,
-            endpoint=endpoint,
-            probes=probes,
-            objectives=objectives,
-        )
+        screen_code = live.watch(target, options, launched=launched, seconds=seconds, interval=interval)
         code = launched.poll()
         launched.close(lambda said: print(f"llmtop: {said}", file=sys.stderr, flush=True))
     return screen_code or (code or 0)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from llmtop import procfs, whats
 from llmtop.collectors.base import Endpoint, Probes
 from llmtop.errors import SeveralServersError, TargetError
+from llmtop.frozen import frozen
 from llmtop.model import LIVE, Unknown
 
 if TYPE_CHECKING:
@@ -32,36 +33,57 @@ TOKEN_VARIABLE = "LLMTOP_METRICS_TOKEN"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the live screen."""
+    add_attach_argument(parser)
+    _add_dtype_argument(parser)
+    add_watch_arguments(parser)
+
+
+def add_attach_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare which server is looked at."""
     parser.add_argument(
         "-p",
         "--attach",
         metavar="PID",
         type=process_id,
-        help="watch the server that this process belongs to, or this container, by its name or id",
+        help="the server that this process belongs to, or this container, by its name or id",
     )
-    add_dtype_argument(parser)
-    add_watch_arguments(parser)
 
 
-def add_dtype_argument(parser: argparse.ArgumentParser) -> None:
+def add_interval_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare how often a server is looked at."""
+    parser.add_argument(
+        "--interval", metavar="S", type=interval, default=1.0, help="seconds between looks (default 1, at least 0.25)"
+    )
+
+
+def add_look_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare how the server is looked at that `add_attach_argument` names."""
+    _add_dtype_argument(parser)
+    _add_common_look_arguments(parser)
+
+
+def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what every command that ends in the live screen takes."""
+    add_interval_argument(parser)
+    parser.add_argument("--seconds", metavar="N", type=seconds, help="leave after N seconds, for scripts")
+    _add_common_look_arguments(parser)
+
+
+def _add_common_look_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be said of a server's look whoever has started it."""
+    _add_probes_argument(parser)
+    _add_endpoint_arguments(parser)
+    _add_objective_arguments(parser)
+
+
+def _add_dtype_argument(parser: argparse.ArgumentParser) -> None:
     """Declare what tells FP8 from BF16 where the server does not: GPM counts both on one pipe."""
     parser.add_argument(
         "--dtype", metavar="TYPE", type=dtype, help="what the server computes in (bf16, fp8 ...), where it does not say"
     )
 
 
-def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what every command that ends in the live screen takes."""
-    parser.add_argument(
-        "--interval", metavar="S", type=interval, default=1.0, help="seconds between looks (default 1, at least 0.25)"
-    )
-    parser.add_argument("--seconds", metavar="N", type=seconds, help="leave after N seconds, for scripts")
-    add_probes_argument(parser)
-    add_header_argument(parser)
-    add_objective_arguments(parser)
-
-
-def add_objective_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_objective_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what latencies were promised."""
     for key, what, usual in (("ttft", "time to the first token", "500/200"), ("itl", "time between tokens", "50/25")):
         parser.add_argument(
@@ -72,8 +94,7 @@ def add_objective_arguments(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def objectives(args: argparse.Namespace) -> dict[str, Fact]:
-    """What the user said of objectives, as facts of a trace's origin."""
+def _objectives(args: argparse.Namespace) -> dict[str, Fact]:
     from llmtop.analysis.server.objectives import FACT
 
     told = {key: getattr(args, f"{key}_slo") for key in ("ttft", "itl")}
@@ -101,8 +122,8 @@ def objective(text: str) -> tuple[float, float]:
     return limits[0], limits[1] if len(limits) > 1 else 0.0
 
 
-def add_header_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the key of a metrics endpoint that wants one; it is never taken from the server's own environment."""
+def _add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where metrics are, and a key for them; it is never taken from the server's own environment."""
     parser.add_argument(
         "--metrics-header",
         metavar="'NAME: VALUE'",
@@ -111,7 +132,6 @@ def add_header_argument(parser: argparse.ArgumentParser) -> None:
         default=[],
         help=f"sent when the metrics are read; a bearer token is better kept in {TOKEN_VARIABLE}",
     )
-
     parser.add_argument(
         "--metrics-url",
         metavar="URL",
@@ -139,12 +159,7 @@ def metrics_url(text: str) -> str:
     return text if parts.path.strip("/") else parts._replace(path="/metrics").geturl()
 
 
-def endpoint(args: argparse.Namespace) -> Endpoint:
-    """What the command line says of where metrics are."""
-    return Endpoint(metrics_headers(args.metrics_header), args.metrics_url or "")
-
-
-def add_probes_argument(parser: argparse.ArgumentParser) -> None:
+def _add_probes_argument(parser: argparse.ArgumentParser) -> None:
     """Declare how closely the kernel is asked about the server."""
     parser.add_argument(
         "--probes",
@@ -159,63 +174,83 @@ def add_probes_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@frozen
+class LookOptions:
+    """How a server is looked at, beside which one and how often.
+
+    Attributes:
+        dtype: What it computes in, where it does not say.
+        endpoint: What the user said of where its metrics are; the token of the environment comes with it.
+        probes: How closely the kernel is asked.
+        objectives: What latencies were promised, as facts of a trace's origin.
+    """
+
+    dtype: str | None = None
+    endpoint: Endpoint = field(default_factory=lambda: Endpoint(_metrics_headers(())))
+    probes: Probes = Probes.FULL
+    objectives: Mapping[str, Fact] = field(default_factory=dict)
+
+
+def look_options(args: argparse.Namespace, dtype: str | None = None) -> LookOptions:
+    """What the command line says of how a server is looked at; its dtype is no option of each command."""
+    endpoint = Endpoint(_metrics_headers(args.metrics_header), args.metrics_url or "")
+    return LookOptions(dtype, endpoint, args.probes, _objectives(args))
+
+
+def _metrics_headers(told: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """What is sent when metrics are read: the token of the environment, and what the command line says."""
+    token = os.environ.get(TOKEN_VARIABLE)
+    return ({"Authorization": f"Bearer {token}"} if token else {}) | dict(told)
+
+
 def run(args: argparse.Namespace) -> int:
     """Attach to the given process, or to the only server here, or let the user choose."""
     refuse_unfit_terminal()
     target = find(args.attach, may_ask=True) if args.attach is not None else choose()
-    return watch(
-        target,
-        seconds=args.seconds,
-        interval=args.interval,
-        dtype=args.dtype,
-        endpoint=endpoint(args),
-        probes=args.probes,
-        objectives=objectives(args),
-    )
+    return watch(target, look_options(args, args.dtype), seconds=args.seconds, interval=args.interval)
 
 
 def watch(
     target: Target | None,
+    options: LookOptions,
     *,
     launched: Launched | None = None,
     seconds: float | None = None,
     interval: float = 1.0,
-    dtype: str | None = None,
-    endpoint: Endpoint | None = None,
-    probes: Probes = Probes.FULL,
-    objectives: Mapping[str, Fact] | None = None,
 ) -> int:
     """Show the live screen until the user leaves it.
 
     Args:
         target: None shows this machine's GPUs alone.
+        options: How it is looked at.
         launched: The command that llmtop itself started, for the log pane.
         seconds: Leave by itself after so long.
         interval: Seconds between polls.
-        dtype: What the server computes in, where it does not say.
-        endpoint: What the user said of where its metrics are.
-        probes: How closely the kernel is asked.
-        objectives: What `objectives` made of the command line.
     """
     refuse_unfit_terminal()
-    session = live_session(
-        target, interval, launched=launched, dtype=dtype, endpoint=endpoint, probes=probes, objectives=objectives
-    )
+    session = live_session(target, interval, options, launched=launched)
     session.prepare()  # threads would take turns with the loading of the screen; a process is on a core of its own
     from llmtop.tui.screens.live import watch_session
 
     return watch_session(session, session.target, launched=launched, seconds=seconds, interval=interval)
 
 
+def attached_session(args: argparse.Namespace, interval: float, *, window_s: float | None = None) -> Session:
+    """That of a command without a screen: of the server that `--attach` names, or of this machine's GPUs.
+
+    Raises:
+        TargetError: There is no such process, or several servers run below it.
+    """
+    target = find(args.attach) if args.attach is not None else None
+    return live_session(target, interval, look_options(args, args.dtype), window_s=window_s)
+
+
 def live_session(
     target: Target | None,
     interval: float,
+    options: LookOptions | None = None,
     *,
     launched: Launched | None = None,
-    dtype: str | None = None,
-    endpoint: Endpoint | None = None,
-    probes: Probes = Probes.FULL,
-    objectives: Mapping[str, Fact] | None = None,
     window_s: float | None = None,
 ) -> Session:
     """A session, not yet started, with every collector for the target; it follows the target's restarts."""
@@ -224,7 +259,8 @@ def live_session(
     from llmtop.model import Missing, Trace
     from llmtop.session import DEFAULT_WINDOW_S, Session
 
-    origin = replace(LIVE, facts=objectives or {})
+    options = options or LookOptions()
+    origin = replace(LIVE, facts=options.objectives)
     window_s = window_s or DEFAULT_WINDOW_S
     if target is None:
         session = Session(host_collectors(), origin, interval_s=interval, window_s=window_s)
@@ -234,36 +270,22 @@ def live_session(
             )
             session.recorder.append("target", Trace(LIVE, missing=(hidden,)))
         return session
-    target = told_dtype(target, dtype)
-    following = _Following(target, dtype, launched, endpoint or Endpoint(metrics_headers(())), probes)
+    target = told_dtype(target, options.dtype)
+    following = _Following(target, options, launched)
     return Session(
         host_collectors(), origin, interval_s=interval, window_s=window_s, target=target, following=following
     )
 
 
-def metrics_headers(told: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """What is sent when metrics are read: the token of the environment, and what the command line says."""
-    token = os.environ.get(TOKEN_VARIABLE)
-    return ({"Authorization": f"Bearer {token}"} if token else {}) | dict(told)
-
-
 class _Following:
     """The target's whereabouts, and the collectors that look at it there."""
 
-    def __init__(
-        self,
-        target: Target,
-        dtype: str | None,
-        launched: Launched | None,
-        endpoint: Endpoint,
-        probes: Probes,
-    ) -> None:
+    def __init__(self, target: Target, options: LookOptions, launched: Launched | None) -> None:
         from llmtop.servers.follow import Follower
 
-        self._endpoint = endpoint
-        self._probes = probes
+        self._options = options
         self._launched = launched
-        self._follower = Follower(target, launched=launched, dtype=dtype)
+        self._follower = Follower(target, launched=launched, dtype=options.dtype)
 
     def look(self) -> TargetChange | None:
         return self._follower.look()
@@ -274,7 +296,7 @@ class _Following:
         from llmtop.servers.registry import ENGINES
 
         output = None if self._launched is None else self._launched.lines
-        aim = Aim(ENGINES, self._follower.urls, self._endpoint, output, self._probes)
+        aim = Aim(ENGINES, self._follower.urls, self._options.endpoint, output, self._options.probes)
         return target_collectors(target, aim)
 
 

@@ -9,16 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmtop.cli.live import (
-    add_dtype_argument,
-    add_header_argument,
-    add_objective_arguments,
-    add_probes_argument,
-    endpoint,
-    find,
-    interval,
-    live_session,
-    objectives,
-    process_id,
+    add_attach_argument,
+    add_interval_argument,
+    add_look_arguments,
+    attached_session,
     seconds,
 )
 from llmtop.cli.output import new_file
@@ -51,9 +45,7 @@ _MOST_KEPT = 1 << 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
-        "-p", "--attach", metavar="PID", type=process_id, help="the server of this process or container"
-    )
+    add_attach_argument(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -63,14 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--when the folder of the files",
     )
     parser.add_argument("--duration", metavar="S", type=seconds, help="end after so many seconds (default: Ctrl+C)")
-    parser.add_argument(
-        "--interval", metavar="S", type=interval, default=1.0, help="seconds between looks (default 1, at least 0.25)"
-    )
+    add_interval_argument(parser)
     _add_trigger_arguments(parser)
-    add_dtype_argument(parser)
-    add_probes_argument(parser)
-    add_header_argument(parser)
-    add_objective_arguments(parser)
+    add_look_arguments(parser)
 
 
 def _add_trigger_arguments(parser: argparse.ArgumentParser) -> None:
@@ -137,15 +124,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.when and (args.keep or args.keep_files or args.keep_mib or args.keep_days):
         raise UsageError("--keep goes with --when CONDITION")
     before_s, after_s = args.keep or _KEEP_S
-    session = live_session(
-        find(args.attach) if args.attach is not None else None,
-        args.interval,
-        dtype=args.dtype,
-        endpoint=endpoint(args),
-        probes=args.probes,
-        objectives=objectives(args),
-        window_s=max(before_s, _LEAST_S) if args.when else None,
-    )
+    window_s = max(before_s, _LEAST_S) if args.when else None
+    session = attached_session(args, args.interval, window_s=window_s)
     return _record_incidents(args, session, after_s) if args.when else _record_all(args, session)
 
 

@@ -10,19 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop import whats
-from llmtop.cli.live import (
-    add_dtype_argument,
-    add_header_argument,
-    add_objective_arguments,
-    add_probes_argument,
-    endpoint,
-    find,
-    interval,
-    live_session,
-    objectives,
-    process_id,
-    seconds,
-)
+from llmtop.cli.live import add_attach_argument, add_look_arguments, attached_session, interval, seconds
 from llmtop.cli.waiting import ended_by_signal
 from llmtop.model import Missing, Unknown
 
@@ -44,13 +32,8 @@ _LOOKS_EVERY_S = 0.5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--json", action="store_true", help="the format, the only one so far: also without this")
-    parser.add_argument(
-        "-p", "--attach", metavar="PID", type=process_id, help="the server of this process or container"
-    )
-    add_dtype_argument(parser)
-    add_probes_argument(parser)
-    add_header_argument(parser)
-    add_objective_arguments(parser)
+    add_attach_argument(parser)
+    add_look_arguments(parser)
     parser.add_argument(
         "--python", action="store_true", help="with the functions of Python in the stacks (py-spy; longer is better)"
     )
@@ -79,21 +62,13 @@ def run(args: argparse.Namespace) -> int:
     from llmtop.analysis.server.liveness import liveness
     from llmtop.cli.snapshot_json import snapshot_document
 
-    target = find(args.attach) if args.attach is not None else None
     window_s = max(args.interval or args.seconds, _MIN_WINDOW_S)
-    session = live_session(
-        target,
-        min(window_s / 3, _LOOKS_EVERY_S),
-        dtype=args.dtype,
-        endpoint=endpoint(args),
-        probes=args.probes,
-        objectives=objectives(args),
-    )
+    session = attached_session(args, min(window_s / 3, _LOOKS_EVERY_S))
     session.ask(whats.PYTHON_FRAMES, args.python)
     is_over = ended_by_signal() if args.interval is not None else None
     session.start()
     try:
-        late = wait_until_ready(session, args.wait) if target is not None else ()
+        late = wait_until_ready(session, args.wait) if session.target is not None else ()
         if is_over is not None:
             return _stream(session, late, window_s, is_over)
         started = time.monotonic()

@@ -13,7 +13,7 @@ import pytest
 from llmtop import procfs
 from llmtop.cli import live
 from llmtop.cli.run import run
-from llmtop.collectors.base import Aim, Probes
+from llmtop.collectors.base import Aim, Endpoint, Probes
 from llmtop.collectors.registry import target_collectors
 from llmtop.errors import TargetError
 from llmtop.model import Target
@@ -57,11 +57,11 @@ def test_objective_that_is_none_is_refused(text: str) -> None:
 
 def test_objectives_that_were_told_travel_with_the_trace() -> None:
     parser = argparse.ArgumentParser()
-    live.add_objective_arguments(parser)
-    told = live.objectives(parser.parse_args(["--ttft-slo", "800/300"]))
-    assert told == {"objective.ttft.p99": 0.8, "objective.ttft.p50": 0.3}
-    session = live.live_session(None, 1.0, objectives=told)
-    assert session.trace().origin.facts == told
+    live.add_watch_arguments(parser)
+    options = live.look_options(parser.parse_args(["--ttft-slo", "800/300"]))
+    assert options.objectives == {"objective.ttft.p99": 0.8, "objective.ttft.p50": 0.3}
+    session = live.live_session(None, 1.0, options)
+    assert session.trace().origin.facts == options.objectives
 
 
 def test_fault_of_its_own_is_one_line_unless_debugging(
@@ -136,8 +136,12 @@ def test_the_key_of_an_endpoint_comes_from_the_environment_or_the_command_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LLMTOP_METRICS_TOKEN", "k")
-    assert live.metrics_headers(()) == {"Authorization": "Bearer k"}
-    assert live.metrics_headers([live.header("authorization-x: Basic abc")])["authorization-x"] == "Basic abc"
+    parser = argparse.ArgumentParser()
+    live.add_watch_arguments(parser)
+    for options in (live.LookOptions(), live.look_options(parser.parse_args([]))):
+        assert options.endpoint == Endpoint({"Authorization": "Bearer k"})
+    told = live.look_options(parser.parse_args(["--metrics-header", "x-key: abc"]))
+    assert told.endpoint.headers == {"Authorization": "Bearer k", "x-key": "abc"}
     for bad in ("no colon", "a b: c", "x: y\nz: 1"):
         with pytest.raises(argparse.ArgumentTypeError, match="no header"):
             live.header(bad)
