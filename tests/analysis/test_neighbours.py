@@ -204,9 +204,27 @@ def test_py_spy_is_called_by_where_it_is() -> None:
     assert commands.profile(trace, 7, "--gil ").startswith("sudo ~/llmtop/.venv/bin/py-spy record --gil --nonblocking")
 
 
+ALMOST_ALONE = STARVED.but(threads=(Thread(on_cpu=0.2, run_queue=0.4, asleep_in="futex"),), cores=16, pressure=40.0)
+
+
 def test_where_a_cpu_is_free_nobody_is_accused() -> None:
     """The thread was held on one CPU until a moment ago, or waits in bursts: the others could have gone elsewhere."""
-    waiting = STARVED.but(threads=(Thread(on_cpu=0.2, run_queue=0.4, asleep_in="futex"),), cores=16, pressure=40.0)
-    finding = starved(beside(waiting.trace(), (9, "load.py", 0.6, ""), in_use=1.5))
-    assert finding.message.startswith("EngineCore waits for a CPU 40 % of the time, GPU")
-    assert not finding.action.startswith("others take the CPUs")
+    finding = starved(beside(ALMOST_ALONE.trace(), (9, "load.py", 0.6, ""), in_use=1.5))
+    assert finding.message.startswith(
+        "EngineCore waits for a CPU 40 % of the time: 1.5 of 16 CPUs are in use, others are free, GPU"
+    )
+    assert finding.action.startswith("see which CPUs it may run on (taskset -pc 7, its cpuset) and who runs there")
+
+
+@pytest.mark.parametrize(
+    ("in_use", "steal", "is_free"), [(15.4, 0.0, True), (15.6, 0.0, False), (1.5, 22.0, False), (1.5, 4.9, True)]
+)
+def test_more_cores_are_asked_for_where_none_is_free(in_use: float, steal: float, is_free: bool) -> None:
+    """What the hypervisor takes is not free, and top shows it."""
+    trace = with_facts(with_facts(ALMOST_ALONE.trace(), ids.HOST, tools=""), ids.thread(7, 7), cpus="0-15")
+    finding = starved(beside(trace, in_use=in_use, steal=steal))
+    assert ("others are free" in finding.message) == is_free
+    assert ("EngineCore may run on CPU 0-15, when last looked at (/proc/PID/status)" in finding.evidence) == is_free
+    asked = "taskset -pc 7; ps -eLo psr,stat,pid,tid,comm --sort psr | awk '$2 ~ /^R/'"
+    assert finding.next_command == (asked if is_free else "top -d 2")
+    assert ("give the server more cores" in finding.action) == (not is_free and not steal)

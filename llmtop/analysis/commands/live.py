@@ -62,6 +62,11 @@ def queueing(trace: Trace) -> str:
     return "top -d 2"
 
 
+def same_cpu(tid: int) -> str:
+    """Which CPUs a thread may run on, and which threads of the machine run or are ready now, by CPU."""
+    return f"taskset -pc {tid}; ps -eLo psr,stat,pid,tid,comm --sort psr | awk '$2 ~ /^R/'"
+
+
 def _as_root(trace: Trace, command: str) -> str:
     """A line of a shell, as root: its patterns, variables and second commands are root's too."""
     return command if is_root(trace) else f"sudo sh -c {shlex.quote(command)}"

@@ -152,7 +152,7 @@ def _gaps(trace: Trace, track: TrackId, verdicts: list[JudgedObjective], window_
         said = f"preemptions {preempted.amount:.0f} in {preempted.seconds:.0f} s ({where})"
         return ("requests are preempted", said), more_room_in_kv(trace)
     if (held := _held_off(trace)) is not None:
-        return ("steps wait for a CPU", held.text), "see who has the CPUs: run-queue-starvation names them"
+        return ("steps wait for a CPU", held.text), "see run-queue-starvation: what keeps it from a CPU"
     prompts = prompts_between(trace, track, window_ns) if _tail_ratio(verdicts) >= _TAIL else None
     if prompts is not None:
         smaller = change(trace, Feature.MAX_BATCHED_TOKENS, "smaller steps")

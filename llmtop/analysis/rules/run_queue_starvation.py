@@ -81,9 +81,10 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
                 *says_who(trace),
                 *says_own_cost(trace),
                 *_says_cores(trace),
+                *_says_allowed(trace, late),
             ),
             action=_action(trace, late),
-            next_command=commands.queueing(trace),
+            next_command=_next_command(trace, late),
             source=source,
             share=max(0.0, min(1.0, wait.value) - throttled_share(trace)),  # a throttled thread counts as queued
         )
@@ -127,10 +128,11 @@ def _who(trace: Trace, late: ServerThread) -> str:
     """Who has the CPU meanwhile, in half a sentence; empty where that is not known."""
     if _is_pinned(trace, late):
         return f"it may run on CPU {_cpus(trace, late)} only, others are free"
-    stolen = host(trace, v.HOST_STEAL)
-    if not isinstance(stolen, Unknown) and stolen >= STEAL_PERCENT:
+    if stolen := _stolen(trace):
         return f"the hypervisor takes {stolen:.0f} % of all CPU time"
     all_cores = _cores(trace)[1]
+    if _could_run_elsewhere(trace):
+        return f"{host(trace, v.HOST_CPU):.2g} of {all_cores:.0f} CPUs are in use, others are free"
     found, others = neighbours(trace), neighbours_cores(trace) or 0.0
     if not found or not _may_hold_off(trace, late, others):
         return ""
@@ -145,6 +147,19 @@ def _may_hold_off(trace: Trace, late: ServerThread, others: float) -> bool:
     own, all_cores = _cores(trace)
     is_much = others >= max(_NOTABLE * (own + others), _MOST * late.shares.run_queue) > 0
     return is_much and not _is_one_free(trace, own + others, all_cores)
+
+
+def _could_run_elsewhere(trace: Trace) -> bool:
+    """Whether the machine was looked at and has a CPU free while a thread waits: one that is stolen is none."""
+    if isinstance(host(trace, v.HOST_CPU), Unknown) or _stolen(trace):
+        return False
+    return _is_one_free(trace, *_cores(trace))
+
+
+def _stolen(trace: Trace) -> float:
+    """Per cent of all CPU time that the hypervisor takes; 0 where that is not worth a line, or not known."""
+    stolen = host(trace, v.HOST_STEAL)
+    return 0.0 if isinstance(stolen, Unknown) or stolen < STEAL_PERCENT else stolen
 
 
 def _is_pinned(trace: Trace, late: ServerThread) -> bool:
@@ -164,18 +179,35 @@ def _cpus(trace: Trace, late: ServerThread) -> str:
 
 
 def _action(trace: Trace, late: ServerThread) -> str:
-    """Whether the server's own threads are too many, or other programs take its CPUs, or it may not have others."""
+    """Whether the server's own threads are too many, or other programs take its CPUs, or it may not have others.
+
+    Beside free CPUs none is known to be: its affinity may have been another while it waited, or threads wake together.
+    """
     if _is_pinned(trace, late):
         return f"let it run on more CPUs: taskset -apc 0-{_cores(trace)[1] - 1:.0f} {late.row.pid}, or its cpuset"
-    stolen = host(trace, v.HOST_STEAL)
-    if not isinstance(stolen, Unknown) and stolen >= STEAL_PERCENT:
+    if _stolen(trace):
         return "the host of this virtual machine has too little: dedicated CPUs, or another host"
+    if _could_run_elsewhere(trace):
+        where = f"taskset -pc {late.row.tid}, its cpuset"
+        move = f"see which CPUs it may run on ({where}) and who runs there: move one of them away"
+        return one_of(move, fewer_threads(trace))
     own, all_cores = _cores(trace)
     others = neighbours_cores(trace)
     if own < all_cores * _MOST if others is None else _may_hold_off(trace, late, others):
         return "others take the CPUs: move them away, or give the server cores of its own (see taskset -p, cpuset)"
     at_least = " (at least 2 + one per GPU)" if own_gpus(trace) else ""
     return one_of(f"give the server more cores{at_least}", fewer_threads(trace), "move neighbours away")
+
+
+def _next_command(trace: Trace, late: ServerThread) -> str:
+    if _could_run_elsewhere(trace):
+        return commands.same_cpu(late.row.tid)
+    return commands.queueing(trace)
+
+
+def _says_allowed(trace: Trace, late: ServerThread) -> tuple[str, ...]:
+    cpus = _cpus(trace, late) if _could_run_elsewhere(trace) else ""
+    return (f"{late.name} may run on CPU {cpus}, when last looked at (/proc/PID/status)",) if cpus else ()
 
 
 def _says_cores(trace: Trace) -> tuple[str, ...]:
