@@ -167,7 +167,7 @@ class Tables:
             for t_ns, key, address, size, join in zip(times, keys, addresses, sizes, joins, strict=True)
         ]
         yield self._held(events)
-        starts, names = array("q", times), array("q", (size < 0 for size in sizes))
+        starts, names = array("q", times), array("q", (event.is_release for event in events))
         tracks, track_id = indexed(array("q", places), self._track)
         amount = array("d", map(abs, sizes))
         yield SpanTable(SpanKind.ALLOCATOR, _ASKED, tracks, names, track_id, starts, starts, array("q", joins), amount)

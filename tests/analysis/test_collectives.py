@@ -356,9 +356,9 @@ def test_categories_values_and_ranges_that_are_started_and_ended_are_told(tmp_pa
 # -- several ranks ----------------------------------------------------------------------------------------------------
 
 
-def rank(path: Path, offset: int, groups: tuple[str, ...]) -> Trace:
+def rank(path: Path, offset: int, groups: tuple[str, ...], number: int = 20) -> Trace:
     """All-reduces of 100 µs, one each ms, of these groups by turns; the offset is in µs."""
-    given = (told("allreduce", 1, 1, groups[i % len(groups)]) for i in range(20))
+    given = (told("allreduce", 1, 1, groups[i % len(groups)]) for i in range(number))
     return pytorch(path, *(kernel(ALL_REDUCE, 1 + offset + 1000 * i, 100_000, **one) for i, one in enumerate(given)))
 
 
@@ -373,6 +373,19 @@ def test_operations_of_different_groups_are_not_the_same_one(tmp_path: Path) -> 
     others = [rank(tmp_path / "a.json", 0, ("1",)), rank(tmp_path / "b.json", 3, ("2",))]
     apart = joined(others, ["rank 0", "rank 1"], [ClockFit(ClockBasis.FIRST)] * 2, "run")
     assert [one.matched for one in communication(apart)] == [0, 0]
+
+
+@pytest.mark.parametrize(("both", "is_told"), [(3, False), (4, True)])
+def test_four_collectives_are_the_fewest_that_tell_two_clocks_apart(tmp_path: Path, both: int, is_told: bool) -> None:
+    one, other = (rank(tmp_path / f"{offset}.json", offset, ("1",), both) for offset in (0, 7))
+    _, fit = clocks([one, other])
+    if is_told:
+        assert isinstance(fit, ClockFit)
+        assert (fit.basis, fit.offset_ns, fit.drift, fit.residual_ns) == (ClockBasis.COLLECTIVES, 0, 0.0, 0.0)
+        assert (fit.matched, fit.is_sure) == (both, True)
+    else:
+        assert isinstance(fit, Unknown)
+        assert "its collectives are not those of the first file" in fit.reason
 
 
 def test_what_is_told_of_spans_stays_with_them_in_a_part_of_the_time_and_of_several_files(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from llmtop.analysis.kernels.counters import COMPUTE_PERCENT
 from llmtop.analysis.kernels.duration_histograms import Histogram, kernel_histograms
 from llmtop.parsers.registry import load
-from tests.kernel_traces import LADDER, TIMELINE, Launch
+from tests.kernel_traces import DRAM_COUNTERS, LADDER, TIMELINE, Launch
 from tests.kernel_traces import report as made
 
 
@@ -57,6 +57,22 @@ def test_every_duration_is_counted_once_within_the_edges(durations: list[float])
     if known:
         assert histogram.edges[0] <= max(1.0, min(known)) * 1.0001
         assert histogram.edges[-1] >= max(known) * 0.9999
+
+
+@given(st.floats(-4, 14).map(lambda power: 10.0**power) | st.sampled_from([0.001, 0.2, 0.5, 1.0, 2.0, 5e9, 1e12]))
+def test_bandwidths_end_at_the_next_of_one_two_and_five(bytes_per_s: float) -> None:
+    counters = {**DRAM_COUNTERS, "dram__bytes.sum.per_second": bytes_per_s}
+    bandwidths = titled(kernel_histograms(made(Launch("k", 1000.0, counters))))["DRAM bandwidth"]
+    ends = [float(f"{step}e{power}") for power in range(-5, 15) for step in (1, 2, 5)]
+    assert bandwidths.edges == pytest.approx(
+        [next(end for end in ends if bytes_per_s <= end) * i / 10 for i in range(11)]
+    )
+
+
+def test_without_traffic_the_scale_of_bandwidths_has_a_length() -> None:
+    none = {**DRAM_COUNTERS, "dram__bytes.sum.per_second": 0.0}
+    bandwidths = titled(kernel_histograms(made(Launch("k", 1000.0, none))))["DRAM bandwidth"]
+    assert (bandwidths.edges[0], bandwidths.edges[-1], bandwidths.counts[0]) == (0.0, 1.0, 1)
 
 
 @pytest.mark.parametrize("durations", [[0.0], [1.0, 1.0], [5e3] * 4])

@@ -121,6 +121,25 @@ def test_parameters_of_published_models(config: dict[str, Fact], billions: float
     assert (found.active + found.embedding) / 1e9 == pytest.approx(active, rel=0.002)
 
 
+MLP = 3 * 4096 * 14336
+"""Of one layer, or of one expert: gate, up and down."""
+
+
+@pytest.mark.parametrize(
+    ("experts", "taken", "routed", "per_token"),
+    [(1, 1, 0, 0), (2, 1, 2, 1), (2, 2, 2, 2), (2, 3, 0, 0), (8, 8, 8, 8), (8, 9, 0, 0), (8, 0, 0, 0), (8, None, 0, 0)],
+)
+def test_experts_are_two_or_more_of_which_a_token_takes_some(
+    experts: int, taken: int | None, routed: int, per_token: int
+) -> None:
+    """What is told otherwise is the size of a dense model."""
+    given: dict[str, Fact] = {} if taken is None else {"num_experts_per_tok": taken}
+    found = size(LLAMA_8B | {"num_local_experts": experts} | given)
+    assert (found.routed, found.experts, found.experts_per_token) == (32 * routed * MLP, routed, per_token)
+    router = 4096 * routed
+    assert found.dense - size(LLAMA_8B).dense == (32 * (router - MLP) if routed else 0)
+
+
 def test_the_cache_of_grouped_and_of_latent_attention() -> None:
     assert size(LLAMA_8B).kv_bytes_per_token == 2 * 32 * 8 * 128 * 2
     assert size(LLAMA_8B, kv_cache_dtype="fp8_e4m3").kv_bytes_per_token == 2 * 32 * 8 * 128

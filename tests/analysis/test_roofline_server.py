@@ -9,8 +9,9 @@ import pytest
 
 from llmtop import ids
 from llmtop import vocabulary as v
+from llmtop.analysis.pages.roofline import ALL_GPUS, roofline
 from llmtop.analysis.roofline.server import server_roofline
-from llmtop.analysis.views import Quality
+from llmtop.analysis.views import Quality, RooflineView
 from llmtop.model import (
     NS_PER_S,
     Metric,
@@ -30,7 +31,6 @@ from tests.live_traces import SOURCES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from llmtop.analysis.views import RooflineView
     from llmtop.model import Fact
 
 CONFIG: dict[str, Fact] = {
@@ -114,6 +114,23 @@ def test_one_gpu_of_several_is_that_gpu_alone() -> None:
     view = server_roofline(trace_of([DECODE, DECODE]), TARGET, ids.gpu(1))
     assert view.points[0].bytes_per_s == pytest.approx(0.8 * DRAM_PEAK)
     assert view.title == "H100 (gpu:1)"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "title"),
+    [
+        (None, "H100 (gpu:0)"),
+        (ids.gpu(1), "H100 (gpu:1)"),
+        (ids.gpu(9), "H100 (gpu:0)"),
+        (ALL_GPUS, "H100 (2 GPUs together)"),
+    ],
+)
+def test_the_page_is_of_the_gpu_that_is_chosen_and_of_the_first_where_that_is_gone(
+    gpu: TrackId | None, title: str
+) -> None:
+    view = roofline(trace_of([DECODE, DECODE]), TARGET, gpu)
+    assert isinstance(view, RooflineView)
+    assert view.title == title
 
 
 def test_only_the_targets_gpus_are_added() -> None:

@@ -88,6 +88,11 @@ def test_pytorchs_memory_is_held_and_asked_for_by_threads(tmp_path: Path) -> Non
         (ids.thread(10, 10), "give memory back"), (ids.thread(10, 10), "get memory"),
         (ids.thread(10, 11), "get memory"), *[(ids.thread(10, 10), "get memory")] * 2,
     ]  # fmt: skip
+    assert [(asked.start_ns[i], asked.names[asked.name_id[i]], asked.amount[i]) for i in range(len(asked))] == [
+        (15_000, "get memory", 512), (50_000, "give memory back", 256), (90_000, "give memory back", 512),
+        (100_000, "get memory", 128), (120_000, "get memory", 64), (122_000, "get memory", 1),
+        (125_000, "give memory back", 1), (130_000, "give memory back", 64), (140_000, "give memory back", 64),
+    ]  # fmt: skip
     assert [(issue.code, issue.count) for issue in trace.issues if "allocation" in issue.code] == [
         ("kineto-allocation-odd", 1)
     ]

@@ -22,6 +22,7 @@ from llmtop.parsers.ncu_rep.sources import stored_code, stored_fields
 from llmtop.parsers.registry import load
 from llmtop.parsers.source_files import found_source
 from llmtop.parsers.text_lines import TextLines, decoded_head
+from tests.nsys_capture import Capture, add_table
 from tests.parsers.kineto_files import few_events, span, written
 from tests.parsers.sample_reports import SAMPLE_TRACES, kernel, message, metric, report
 
@@ -211,6 +212,44 @@ def test_what_bpftrace_may_count(count: float, is_told: bool, tmp_path: Path) ->
 def test_the_longest_pid_of_bpftrace(digits: int, thread: str, tmp_path: Path) -> None:
     told = {"type": "map", "data": {"@x": {f"{'1' * digits},serve,\n    main+1\n": 1}}}
     assert [*opened(tmp_path, json.dumps(told).encode()).tracks] == [thread]
+
+
+@pytest.mark.parametrize(
+    ("pid", "tid", "thread"),
+    [
+        (0, 0, "thread:0/0"),
+        (42, None, "thread:42/1"),
+        (-1, -1, "thread:0/1"),
+        ((1 << 62) - 1, (1 << 62) - 1, f"thread:{(1 << 62) - 1}/{(1 << 62) - 1}"),
+        (1 << 62, 1 << 62, "thread:0/1"),
+        ("42", 43.0, "thread:0/1"),
+    ],
+)
+def test_the_longest_pid_of_py_spy(pid: object, tid: object, thread: str, tmp_path: Path) -> None:
+    """What is no number of a thread is told by the place in the list."""
+    frames: list[dict[str, Any]] = [{"name": "step"}]
+    threads = [{"pid": 1, "thread_id": 7, "frames": []}, {"pid": pid, "os_thread_id": tid, "frames": frames}]
+    assert [*opened(tmp_path, json.dumps(threads).encode()).tracks] == [thread]
+
+
+# -- Nsight Systems ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variable", "rank"),
+    [
+        ("RANK=0", 0), ("RANK=999999", 999_999), ("RANK=1000000", None), ("RANK=-1", None), ("RANK=1.0", None),
+        ("RANK=\u00b2", None), ("RANK=", None), ("PMI_RANK=7", 7), ("NO_RANK=7", None),
+    ],
+)  # fmt: skip
+def test_a_rank_is_told_by_up_to_six_digits(variable: str, rank: int | None, tmp_path: Path) -> None:
+    made = Capture()
+    made.kernel(30, 40, made.call("cudaLaunchKernel", 10, 20))
+    path = made.write(tmp_path / "rank.sqlite")
+    name, _, value = variable.partition("=")
+    told = ("PROCESS_0:ENVIRONMENT_VARIABLE", f'{name}="{value}"')
+    add_table(path, "META_DATA_CAPTURE", "name:TEXT value:TEXT", told)
+    assert load(path).origin.rank == rank
 
 
 # -- Nsight Compute ---------------------------------------------------------------------------------------------------

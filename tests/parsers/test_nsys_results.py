@@ -46,6 +46,51 @@ def test_a_call_says_which_error_it_returned(tmp_path: Path, long: int, monkeypa
     assert made.issues == []
 
 
+CUDA_ERRORS = """
+InvalidValue 1 invalid value
+MemoryAllocation 2 out of memory
+InitializationError 3 not initialized
+CudartUnloading 4 deinitialized
+InvalidDeviceFunction 98 invalid device function
+NoDevice 100 no device
+InvalidDevice 101 invalid device
+InvalidKernelImage 200 invalid image
+DeviceUninitialized 201 invalid context
+NoKernelImageForDevice 209 no binary for this GPU
+PeerAccessUnsupported 217 peer access unsupported
+InvalidPtx 218 invalid PTX
+InvalidResourceHandle 400 invalid handle
+IllegalState 401 illegal state
+SymbolNotFound 500 not found
+NotReady 600 not ready
+IllegalAddress 700 illegal address
+LaunchOutOfResources 701 too many resources asked for
+LaunchTimeout 702 timeout
+PeerAccessAlreadyEnabled 704 peer access is enabled already
+PeerAccessNotEnabled 705 peer access is not enabled
+ContextIsDestroyed 709 context destroyed
+Assert 710 assertion failed
+IllegalInstruction 715 illegal instruction
+MisalignedAddress 716 misaligned address
+LaunchFailure 719 launch failed
+CooperativeLaunchTooLarge 720 cooperative launch too large
+NotPermitted 800 not permitted
+NotSupported 801 not supported
+StreamCaptureUnsupported 900 not while a stream is captured
+StreamCaptureInvalidated 901 capture of a stream ended by an error
+StreamCaptureImplicit 906 the capturing stream would wait for the default one
+Unknown 999 unknown error
+"""
+"""The names and numbers that driver_types.h of CUDA 13.0 has behind cudaError, each with what is said of it."""
+
+
+def test_errors_are_told_by_the_numbers_that_cuda_gives_them(tmp_path: Path) -> None:
+    known = {int(number): told for _, number, told in (line.split(" ", 2) for line in CUDA_ERRORS.split("\n")[1:-1])}
+    made = trace(tmp_path, *known)
+    notes = [note for kind in ("launch", "call") for note in made.spans[kind].notes.values()]
+    assert {str(note["returned"]) for note in notes} == {f"{told} ({number})" for number, told in known.items()}
+
+
 @pytest.mark.parametrize("junk", ["text", None, 1.5, b"\xff"])
 def test_what_is_no_number_of_an_error_is_none(tmp_path: Path, junk: object) -> None:
     made = trace(tmp_path, junk, 2)

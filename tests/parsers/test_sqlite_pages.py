@@ -152,6 +152,16 @@ def test_pages_that_are_below_themselves_are_no_tree(tmp_path: Path) -> None:
         read(path, root)
 
 
+@pytest.mark.parametrize("size", [0, 2, 511])
+def test_a_page_has_512_bytes_or_more(tmp_path: Path, size: int) -> None:
+    path, root = table_of(tmp_path / "sized.sqlite", [1])
+    content = bytearray(path.read_bytes())
+    content[16:18] = size.to_bytes(2)
+    path.write_bytes(content)
+    with pytest.raises(UnfitError, match="no size of a page"):
+        read(path, root)
+
+
 @pytest.mark.parametrize(("width", "is_read"), [(126, True), (127, False)])
 def test_headers_are_read_whose_length_is_one_byte(tmp_path: Path, width: int, is_read: bool) -> None:
     path, root = table_of(tmp_path / "wide.sqlite", [*[0] * (width - 1), -5])

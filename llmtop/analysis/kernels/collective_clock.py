@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -194,8 +195,8 @@ def _left(ends: array[int], others: array[int]) -> float:
     and what is out of all measure counts no more than the rest.
     """
     apart = differences(ends, others)
-    steps = differences(apart[1:], apart[:-1])
-    return sum(min(abs(step), _MOST_NS) for step in steps) / max(1, len(steps))
+    steps = [min(abs(after - before), _MOST_NS) for before, after in pairwise(apart)]
+    return sum(steps) / max(1, len(steps))
 
 
 def _fit(ends: Sequence[int], others: Sequence[int], *, is_sure: bool) -> ClockFit:
