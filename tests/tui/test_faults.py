@@ -269,7 +269,7 @@ async def keys_of_rows(pilot: Pilot[Any], app: LlmtopApp, table: VirtualTable, m
             await press(pilot, *keys)
             await settle(pilot)
             assert f"this pane {SAID}" in words(app.screen_text()), method
-        await press(pilot, "escape") if method == "filtered" else table.forget_orders()
+        await press(pilot, "escape") if method == "filtered" else table.order.forget_orders()
         table.filter("")
         assert SAID not in words(await press(pilot, "down", "up")), method
     for key in ("y", "Y", "w"):

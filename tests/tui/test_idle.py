@@ -142,7 +142,7 @@ async def test_details_take_what_they_need_and_the_table_has_the_rest_whichever_
             await settle(pilot)
             pane = app.screen.query_one(kind)
             assert isinstance(pane, ListPane)
-            rows, look = pane.table.source, look_of(pane)
+            rows, look = pane.table.order.source, look_of(pane)
             assert rows is not None
             said = [pane.details(pane.of.view(trace), trace, rows.key(i), 76, look) for i in range(len(rows))]
             needed = max(len(paragraphs_of(one, 78, look)) for one in said)

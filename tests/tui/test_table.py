@@ -92,11 +92,11 @@ async def test_what_is_typed_faster_than_the_filter_opens_is_its_text_in_order()
         for key, letter in (*typed, ("enter", "\r")):
             app.post_message(events.Key(key, letter))
         await pilot.pause()
-        assert app.pane.table.filter_text == "l<4"
+        assert app.pane.table.order.filter_text == "l<4"
         assert app.pane.table.has_focus
-        assert app.pane.table.sort is None
+        assert app.pane.table.order.sort is None
         await pilot.press("slash", "q", "slash", "enter")
-        assert app.pane.table.filter_text == "q/"
+        assert app.pane.table.order.filter_text == "q/"
         assert app.is_running
 
 
@@ -202,7 +202,7 @@ async def test_of_several_orders_the_last_one_is_shown_and_no_other_is_made() ->
         shown = app.pane.table.rows
         assert shown is not None
         assert [shown.key(i) for i in range(len(shown))] == [3]
-        assert app.pane.table.sort == Sort("roof", descending=False)
+        assert app.pane.table.order.sort == Sort("roof", descending=False)
         assert "sorting" not in app.screen_text()
 
 
@@ -223,7 +223,7 @@ async def test_rows_that_came_while_older_ones_were_sorted_are_sorted_next() -> 
         new.go_on.set()
         await settle(pilot)
         assert row_of_cursor(app) == 28
-        app.pane.table.forget_orders()
+        app.pane.table.order.forget_orders()
         app.pane.show_table(table(3))
         assert row_of_cursor(app) == 0
 

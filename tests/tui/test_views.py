@@ -182,11 +182,11 @@ async def test_series_alone_on_a_small_screen_are_reached_with_tab() -> None:
 async def test_a_sort_and_a_filter_are_of_the_rows_that_they_were_set_for() -> None:
     live = fixed_app()
     async with running(live, (120, 40), keys=["4", "z", *["greater_than_sign"] * 4, "slash", "e", "enter"]) as pilot:
-        assert live.live.table.table.sort is not None
-        assert live.live.table.table.filter_text == "e"
+        assert live.live.table.table.order.sort is not None
+        assert live.live.table.table.order.filter_text == "e"
         assert "EngineCore" in await press(pilot, "3")
-        assert live.live.table.table.sort is None
-        assert live.live.table.table.filter_text == ""
+        assert live.live.table.table.order.sort is None
+        assert live.live.table.table.order.filter_text == ""
 
 
 async def test_stacks_of_a_file_are_searched_as_those_of_a_server() -> None:

@@ -99,7 +99,7 @@ class ListPane(TablePane, View[V], Generic[V]):
         """Have the rows of another view from the next trace on, as they come."""
         if view is not self.of:
             self.of, self._trace, self._took_ns = view, None, 0
-            self.table.forget_orders()
+            self.table.order.forget_orders()
             self.number, self.title = view.number, view.title
             self.drop_filter()
         return self
@@ -153,7 +153,7 @@ class ListPane(TablePane, View[V], Generic[V]):
 
     def _is_new_enough(self, trace: Trace) -> bool:
         """Whether what is shown may stay for this frame."""
-        pace_ns = max(self.least_ns, _RARELY * (self._took_ns + self.table.took_ns))
+        pace_ns = max(self.least_ns, _RARELY * (self._took_ns + self.table.order.took_ns))
         return self._trace is not None and 0 < trace.end_ns - self._trace.end_ns < pace_ns
 
     def _made_of(self, trace: Trace) -> tuple[Any, TableView | Unknown]:
@@ -169,12 +169,12 @@ class ListPane(TablePane, View[V], Generic[V]):
 
     def _take(self, made: tuple[Any, TableView | Unknown]) -> None:
         self._view, rows = made
-        was = self.table.total
+        was = self.table.order.total
         if isinstance(rows, Unknown):
             self.show_table(NO_ROWS_YET, rows)
         else:
             self.show_table(rows, NO_ROWS if self.of.place is None else self.of.place.no_rows)
-        if self.context.is_still or self.table.total != was:  # what goes on has details of one length
+        if self.context.is_still or self.table.order.total != was:  # what goes on has details of one length
             self._share_room()
 
     def on_resize(self) -> None:
@@ -186,8 +186,8 @@ class ListPane(TablePane, View[V], Generic[V]):
 
         The same for every row, as the table must not move with its cursor.
         """
-        source, width = self.table.source, self.size.width - _BORDER
-        self._shared_by = self.table.total
+        source, width = self.table.order.source, self.size.width - _BORDER
+        self._shared_by = self.table.order.total
         if self.has_class("-open") or source is None or not len(source) or width < 1:
             self._give_details(None)
             return
@@ -217,7 +217,7 @@ class ListPane(TablePane, View[V], Generic[V]):
         return self.of.details(self._view, self._trace, key, self.size.width - 2 * _BORDER, look_of(self))
 
     def on_virtual_table_moved(self, event: VirtualTable.Moved) -> None:
-        if event.table.total != self._shared_by:  # their order took a while
+        if event.table.order.total != self._shared_by:  # their order took a while
             self._share_room()
         rows = event.table.rows
         is_empty = rows is None or not len(rows)

@@ -92,7 +92,7 @@ class SpansPane(ListPane["dict[Hashable, SpanRow] | tuple[ListedRow, ...]"]):
         order = (None, *(what for what in Listed if has_listed(self._trace, what)))
         self.listed = order[(order.index(self.listed) + 1) % len(order)]
         self.table.border_title = self.heading
-        self.table.sort = None
+        self.table.order.sort = None
         self.refresh_bindings()
         self.show(self._trace)
 

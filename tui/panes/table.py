@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from textual.binding import Binding, BindingType
@@ -22,6 +21,7 @@ from llmtop.tui.aside import Analysed, analyse_on_thread
 from llmtop.tui.contents import Contents
 from llmtop.tui.faults import FaultBorder, fault_text
 from llmtop.tui.panes.base import ROW_KEYS, DiffedWidget, look_of
+from llmtop.tui.panes.row_order import OrderedRows, RowOrder
 from llmtop.tui.render.lines import blank, cut, explain, fill, line, prose
 from llmtop.tui.render.table import Placed, Sort, header, place_columns, row, unknowns
 from llmtop.tui.textual_private import title_of
@@ -55,33 +55,6 @@ _NO_MATCH = Unknown("no row matches the filter", "Esc clears it")
 
 Beside: TypeAlias = "Callable[[TableView, Collection[str]], TableView]"
 """The same rows as they read beside the columns of these keys, which are shown: what one says no other repeats."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Order:
-    """Rows, and which of them are shown in what order."""
-
-    source: TableView
-    filter_text: str
-    sort: Sort | None
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether keys can wait for it."""
-        is_found = not self.filter_text or self.source.filters_at_once(self.filter_text)
-        return is_found and (self.sort is None or self.source.sorts_at_once(self.sort.column))
-
-    def made(self) -> tuple[TableView, int]:
-        """The rows in their order, and the CPU time that it took, in ns."""
-        begun_ns = time.thread_time_ns()
-        rows = self.source.filtered(self.filter_text) if self.filter_text else self.source
-        if self.sort is not None and any(column.key == self.sort.column for column in rows.columns):
-            rows = rows.sorted_by(self.sort.column, descending=self.sort.descending)
-        return rows, time.thread_time_ns() - begun_ns
-
-    def is_as(self, other: _Order) -> bool:
-        """Whether the same is wanted, of whichever rows."""
-        return (self.filter_text, self.sort) == (other.filter_text, other.sort)
 
 
 class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=False):
@@ -118,18 +91,8 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
 
     def __init__(self, *, id: str | None = None, sort: Sort | None = None, beside: Beside | None = None) -> None:
         super().__init__(id=id)
-        self.sort = sort
+        self.order = OrderedRows(sort)
         self._beside = beside
-        self.cursor = 0
-        self.filter_text = ""
-        self.took_ns = 0
-        """CPU time of the last order that a thread has made."""
-        self._source: TableView | None = None
-        self._rows: TableView | None = None
-        self._shown_sort = sort
-        self._wanted: _Order | None = None
-        """What is to be shown as soon as it is made."""
-        self._under_way: _Order | None = None
         self._why_empty = _NOTHING
         self._placed: tuple[Placed, ...] = ()
         self._made: dict[int, Sequence[Cell]] = {}
@@ -145,97 +108,58 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
     @property
     def rows(self) -> TableView | None:
         """The rows in the order in which they are shown."""
-        return self._rows
+        return self.order.rows
+
+    @property
+    def cursor(self) -> int:
+        """The index of the row that the cursor is on."""
+        return self.order.cursor
 
     @property
     def why_empty(self) -> Unknown:
         """Why no row is shown, where none is."""
-        return _NO_MATCH if self.filter_text and self.total else self._why_empty
-
-    @property
-    def source(self) -> TableView | None:
-        """All rows, in the order in which they came."""
-        return self._source
-
-    @property
-    def total(self) -> int:
-        """Rows without the filter."""
-        return len(self._source) if self._source is not None else 0
-
-    @property
-    def is_sorting(self) -> bool:
-        """Whether another order is being made than that of the rows that are shown."""
-        return self._wanted is not None and self._wanted.sort != self._shown_sort
+        return _NO_MATCH if self.order.filter_text and self.order.total else self._why_empty
 
     def filter(self, text: str) -> None:
         """Show only rows that contain a text."""
-        self.filter_text = text
-        self._arrange(self._newest)
-
-    @property
-    def _newest(self) -> TableView | None:
-        """All rows, also where their order is still being made."""
-        return self._source if self._wanted is None else self._wanted.source
+        self.order.filter_text = text
+        self._arrange(self.order.newest)
 
     def _arrange(self, source: TableView | None) -> None:
         """Sort and filter again, and keep the cursor on its row."""
-        self._failure, self._wanted = "", None
+        self._failure = ""
         if source is None:
             return
         with self.border():
-            order = _Order(source, self.filter_text, self.sort)
-            if order.is_quick:
-                self._take(order, order.made()[0])
-                return
-            self._wanted = order
-            if self._source is None:  # of what is to be said of the rows none waits for their order
-                self._take(_Order(source, "", None), source)
-            if self._under_way is None:
-                self._make_aside(order)
-            self.post_message(self.Moved(self))
+            self._make_aside(self.order.show(source))
+            self._show_rows()
 
-    def _make_aside(self, order: _Order) -> None:
-        self._under_way = order
-        analyse_on_thread(self, order, _Order.made)
+    def _make_aside(self, order: RowOrder | None) -> None:
+        if order is not None:
+            analyse_on_thread(self, order, RowOrder.made)
 
     def on_analysed(self, message: Analysed) -> None:
         """Take the rows in their order, unless another one is wanted by now; then go on with what came meanwhile."""
-        order, wanted = self._under_way, self._wanted
-        if order is None or message.of is not order:
-            return
-        self._under_way = None
-        if wanted is None:
-            return
-        if wanted is order:
-            self._wanted = None
-        else:
-            self._make_aside(wanted)
-        if not order.is_as(wanted):
+        order, following = self.order.finish(message.of)
+        self._make_aside(following)
+        if order is None:
             return
         if isinstance(message.result, Exception):
             self.fail(message.result)
             return
         with self.border():
-            rows, self.took_ns = message.result
-            self._take(order, rows)
+            self._failure = ""
+            self.order.take(order, *message.result)
+            self._show_rows()
 
-    def forget_orders(self) -> None:
-        """Rows of another kind come next: what is being made of these is not to be shown."""
-        self.sort = self._wanted = self._under_way = None
-        self.took_ns = 0
-
-    def _take(self, order: _Order, rows: TableView) -> None:
-        """Show rows, the cursor on the one that it was on; where they were sorted anew, on the first."""
-        is_anew, self._shown_sort = order.sort != self._shown_sort, order.sort
-        has_cursor = self._rows is not None and self.cursor < len(self._rows) and not is_anew
-        key = self._rows.key(self.cursor) if self._rows is not None and has_cursor else None
-        self._source, self._rows, self._made, self._failure = order.source, rows, {}, ""
-        found = (i for i in range(len(rows)) if rows.key(i) == key) if key is not None else iter(())
+    def _show_rows(self) -> None:
+        """Draw rows that may be others than before, or in another order."""
+        self._made = {}
         self._resize_rows()
-        self.move_to(next(found, 0))
+        self.move_to(self.cursor)
 
     def _resize_rows(self) -> None:
-        self.virtual_size = Size(self.size.width, 1 + (len(self._rows) if self._rows is not None else 0))
+        self.virtual_size = Size(self.size.width, 1 + len(self.order))
 
     # -- moving ------------------------------------------------------------------------------------------------
 
@@ -245,8 +169,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
 
     def move_to(self, index: int) -> None:
         """Put the cursor on a row and bring it into view."""
-        count = len(self._rows) if self._rows is not None else 0
-        self.cursor = max(0, min(index, count - 1))
+        self.order.move_to(index)
         top = round(self.scroll_y)
         wanted = min(max(top, self.cursor - self._page + 1), self.cursor)
         if wanted != top:
@@ -264,11 +187,11 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
 
     def action_edge(self, side: int) -> None:
         """Move the cursor to the first or the last row."""
-        self.move_to(0 if side < 0 or self._rows is None else len(self._rows) - 1)
+        self.move_to(0 if side < 0 else len(self.order) - 1)
 
     def action_choose(self) -> None:
         """Ask the screen for the row's details; say why there is no row."""
-        if self._rows is not None and len(self._rows):
+        if len(self.order):
             self.post_message(self.Chosen(self))
         else:
             self.notify(str(self.why_empty), severity="warning", markup=False)
@@ -279,11 +202,12 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
         """Sort by the next shown column on the left or right."""
         columns = [one.column for one in self._placed]
         if columns:
-            self._sort_anew(Sort.by(columns[0]) if self.sort is None else self.sort.beside(columns, step))
+            sort = self.order.sort
+            self._sort_anew(Sort.by(columns[0]) if sort is None else sort.beside(columns, step))
 
     def sort_by(self, key: str) -> None:
         """Sort by a column, numbers from the largest; by the same column again, the other way round."""
-        if self.sort is not None and self.sort.column == key:
+        if self.order.sort is not None and self.order.sort.column == key:
             self.action_reverse()
             return
         column = next((one.column for one in self._placed if one.column.key == key), None)
@@ -292,12 +216,12 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
 
     def action_reverse(self) -> None:
         """Turn the order round."""
-        if self.sort is not None:
-            self._sort_anew(self.sort.reversed)
+        if self.order.sort is not None:
+            self._sort_anew(self.order.sort.reversed)
 
     def _sort_anew(self, sort: Sort) -> None:
-        self.sort = sort
-        self._arrange(self._newest)
+        self.order.sort = sort
+        self._arrange(self.order.newest)
 
     def on_click(self, event: events.Click) -> None:
         offset = event.get_content_offset(self)
@@ -305,7 +229,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
             return
         if offset.y == 0:
             self._sort_at(offset.x)
-        elif self._rows is not None and (index := round(self.scroll_y) + offset.y - 1) < len(self._rows):
+        elif (index := round(self.scroll_y) + offset.y - 1) < len(self.order):
             self.move_to(index)
             if event.chain == 2:
                 self.action_choose()
@@ -354,16 +278,16 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
         look = look_of(self)
         if self._failure:
             return fill(prose(self._failure, width, look, "bad"), width, height, look)
-        if self._rows is None or not len(self._rows):
+        if self.rows is None or not len(self.rows):
             return explain(self.why_empty, width, height, look)
-        rows = self._place(self._rows, width)
+        rows = self._place(self.rows, width)
         top = round(self.scroll_y)
         shown = range(top, min(len(rows), top + height - 1))
         self._make(rows, shown)
         coming = [look.glyphs.ellipsis] + [None] * (len(rows.columns) - 1)
         cells = ((i, self._made.get(i, coming)) for i in shown)
         body = [row(self._placed, made, width, look, is_cursor=i == self.cursor) for i, made in cells]
-        return fill([header(self._placed, self._shown_sort, width, look), *body], width, height, look)
+        return fill([header(self._placed, self.order.shown_sort, width, look), *body], width, height, look)
 
     def _place(self, rows: TableView, width: int) -> TableView:
         """Choose the columns that fit; the rows as they read beside these."""
@@ -487,7 +411,7 @@ class TablePane(Vertical, FaultBorder):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Esc clears a filter only where there is one; else it is the screen's."""
         if action == "clear_filter":
-            return bool(self.table.filter_text) or self.has_class("-filtering")
+            return bool(self.table.order.filter_text) or self.has_class("-filtering")
         return super().check_action(action, parameters)
 
     def action_filter(self) -> None:
@@ -549,7 +473,7 @@ class TablePane(Vertical, FaultBorder):
         look = look_of(self)
         why = unknowns(rows.cells(self.table.cursor), rows.columns, look)
         said = self._describe(rows, self.table.cursor) if self._describe else ""
-        count = f"{self.table.cursor + 1}/{len(rows)}" + ("" if len(rows) == self.table.total else " filtered")
-        sorting = "sorting" if self.table.is_sorting else ""
+        count = f"{self.table.cursor + 1}/{len(rows)}" + ("" if len(rows) == self.table.order.total else " filtered")
+        sorting = "sorting" if self.table.order.is_sorting else ""
         parts = [part for part in (sorting, count, why if why and not said else said, why if said else "") if part]
         self._status.say(f"  {look.glyphs.separator}  ".join(parts))
