@@ -11,6 +11,7 @@ from llmtop.analysis.kernels.nvtx_ranges import only_range
 from llmtop.analysis.kernels.source_table import CodeBy
 from llmtop.analysis.pages.cut import only_begun_in, only_time
 from llmtop.analysis.timeline.listed import Listed
+from llmtop.cli.report_levels import levels_by
 from llmtop.cli.report_listed import listed_by
 from llmtop.cli.report_memory import memory_over_time
 from llmtop.cli.report_occupancy import occupancy_by
@@ -71,6 +72,7 @@ _KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(CodeBy, _Kind(code_by, only_range)),
     "occupancy": _Kind(occupancy_by, only_range),
     "traffic": _Kind(traffic_by, only_range),
+    "roofline": _Kind(levels_by, only_range),
 }
 
 

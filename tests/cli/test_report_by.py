@@ -54,7 +54,7 @@ def document(trace: Trace, by: str | None) -> dict[str, Any]:
 
 
 def test_what_can_be_asked_for_is_what_there_is() -> None:
-    assert (*By, *Listed, "memory", "series", *CodeBy, "occupancy", "traffic") == BY
+    assert (*By, *Listed, "memory", "series", *CodeBy, "occupancy", "traffic", "roofline") == BY
 
 
 BUSY = Metric("gpu.sm", "%", title="SM")
