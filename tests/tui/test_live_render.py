@@ -38,7 +38,14 @@ from llmtop.model import (
 from llmtop.tui.panes.base import in_roles
 from llmtop.tui.panes.header import draw_header
 from llmtop.tui.render.axis import Axis
-from llmtop.tui.render.findings import diagnosis, draw_diagnosis, draw_findings, finding_paragraphs, finding_text
+from llmtop.tui.render.findings import (
+    Paragraph,
+    diagnosis,
+    draw_diagnosis,
+    draw_findings,
+    finding_paragraphs,
+    finding_text,
+)
 from llmtop.tui.render.gpu import draw_gpus
 from llmtop.tui.render.lanes import draw_lanes, resample, tall_spark
 from llmtop.tui.render.look import ASCII, Look
@@ -461,6 +468,20 @@ def test_diagnosis_wraps_beside_its_labels() -> None:
     assert "         give the server cores of its own (see" in rows
     assert " nvml: no NVIDIA driver library was found" in rows
     assert " ▲ a poll was late (3 times)" in rows
+
+
+def test_a_label_that_would_take_the_texts_room_stands_above_it() -> None:
+    long = Paragraph(
+        "process:460/cgroup.throttled, process:460/cgroup.periods:", "value", "no quota is set here", indent=1
+    )
+    beside = Paragraph("gpu:0/clock:", "value", "no quota is set here", indent=1)
+    rows = ["".join(part for part, _ in line) for line in draw_diagnosis((long, beside), 40, LOOK)]
+    assert rows == [
+        " process:460/cgroup.throttled,",
+        " process:460/cgroup.periods:",
+        "   no quota is set here",
+        " gpu:0/clock: no quota is set here",
+    ]
 
 
 def test_a_command_names_its_directory_and_a_missing_one_its_reason() -> None:

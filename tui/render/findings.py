@@ -21,6 +21,10 @@ _LEAST_ACTION = 20
 _INDENT, _AROUND = 7, 7
 """Cells around what to do: on a line of its own, the arrow before it and the gap to which key says why; on the line of
 what is wrong, its mark and the arrow."""
+_WIDEST_LABEL = 2 / 5
+"""Of the width: a longer label has a line of its own."""
+_BELOW_LABEL = 2
+"""Cells by which its text is indented then."""
 SEVERITY_ROLES = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.INFO: "good"}
 
 
@@ -137,16 +141,20 @@ def diagnosis(trace: Trace, issues: Sequence[Issue], diagnosed: Diagnosis) -> It
 
 
 def draw_diagnosis(paragraphs: Sequence[Paragraph], width: int, look: Look) -> list[list[Part]]:
-    """Lines of parts, wrapped beside their labels."""
-    lines: list[list[Part]] = []
-    for one in paragraphs:
-        mark = severity_mark(Severity(one.label), look) if one.label in _SEVERITIES else one.label
-        head = " " * one.indent + mark
-        margin = width_of(head) + (1 if mark else 0)
-        for i, row in enumerate(wrap(one.text, max(10, width - margin), look) or [""]):
-            first: Part = (head + " " if mark else head, one.label_role)
-            lines.append([first if i == 0 else (" " * margin, "text"), (row, one.role)])
-    return lines
+    """Lines of parts, wrapped beside their labels; a label that would take the text's room stands above it."""
+    return [parts for one in paragraphs for parts in _wrapped(one, width, look)]
+
+
+def _wrapped(one: Paragraph, width: int, look: Look) -> Iterator[list[Part]]:
+    mark = severity_mark(Severity(one.label), look) if one.label in _SEVERITIES else one.label
+    indent = " " * one.indent
+    head = f"{indent}{mark} " if mark else indent
+    if width_of(head) > width * _WIDEST_LABEL:
+        yield from ([(indent + row, one.label_role)] for row in wrap(mark, width - one.indent, look))
+        head = indent + " " * _BELOW_LABEL
+    margin = width_of(head)
+    for i, row in enumerate(wrap(one.text, max(10, width - margin), look) or [""]):
+        yield [(head, one.label_role) if i == 0 else (" " * margin, "text"), (row, one.role)]
 
 
 _SEVERITIES = frozenset(severity.value for severity in Severity)
