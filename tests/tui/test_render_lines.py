@@ -15,6 +15,7 @@ from llmtop.tui.render.lines import (
     cut_lines,
     cut_middle,
     explain,
+    fact_lines,
     line,
     pad,
     prose,
@@ -115,6 +116,11 @@ def test_keys_and_values_align() -> None:
     strips = columns([("model", [("llama", "value")]), ("dtype", [("bf16", "value")])], 40, LOOK, across=2)
     assert [strip.text for strip in strips] == ["model  llama         dtype  bf16        "]
     assert all(strip.cell_length == 40 for strip in strips)
+
+
+def test_a_long_key_is_wrapped_beside_its_value() -> None:
+    rows = [strip.text.rstrip() for strip in fact_lines("device confidential_computing_mode", "No-CC", 12, 40, LOOK)]
+    assert rows == ["device        No-CC", "confidential", "_computing_m", "ode"]
 
 
 def test_an_unknown_explains_itself_in_the_middle() -> None:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import TypeAlias
 
 from rich.cells import cell_len, split_graphemes
@@ -328,8 +328,8 @@ def explain(why: Unknown, width: int, height: int, look: Look) -> list[Strip]:
 
 
 def fact_lines(key: str, value: Fact, key_width: int, width: int, look: Look) -> list[Strip]:
-    """The key, and the value wrapped beside it."""
+    """The key and the value, each wrapped in its column."""
     role = "dim" if isinstance(value, Unknown) else "text"
-    rows = [strip.text.rstrip() for strip in prose(str(value), max(8, width - key_width - 2), look)] or [""]
-    pairs = [(key if i == 0 else "", [(row, role)]) for i, row in enumerate(rows)]
-    return columns([(pad(name, key_width, look), parts) for name, parts in pairs], width, look)
+    names, said = wrap(key, key_width, look), wrap(str(value), max(8, width - key_width - 2), look) or [""]
+    pairs = zip_longest(names, said, fillvalue="")
+    return columns([(pad(name, key_width, look), [(row, role)]) for name, row in pairs], width, look)
