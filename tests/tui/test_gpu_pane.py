@@ -398,6 +398,16 @@ async def test_enter_goes_to_the_moment_of_an_event() -> None:
         assert "live 1 Hz" in await press(pilot, "escape")
 
 
+async def test_what_columns_cut_of_an_event_stands_below_the_log() -> None:
+    app = fixed_app(NO_PREEMPTIONS)
+    with_events(app)
+    async with running(app, (80, 24)) as pilot:
+        text = await press(pilot, "e", "down")
+        assert "drain and restart the machine" not in text.split("GPU 0: XID 79")[0]
+        assert "drain and restart the machine" in text.split("GPU 0: XID 79")[1]
+        assert "Enter go there" in text
+
+
 async def test_the_log_of_a_quiet_machine_says_so() -> None:
     app = fixed_app(replace(NO_PREEMPTIONS, values={**NO_PREEMPTIONS.values, "gpu.clock_reasons": 0.0}), ticks=20)
     async with running(app) as pilot:

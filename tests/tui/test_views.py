@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from llmtop.parsers.registry import load
 from llmtop.tui.panes.gpu import GpuPane
 from llmtop.tui.panes.live import LIVE_VIEWS
 from llmtop.tui.panes.recorded import all_views, views_of
+from llmtop.tui.panes.report import ListPane
 from llmtop.tui.panes.roofline import RooflinePane
 from llmtop.tui.panes.series import SeriesPane
 from llmtop.tui.panes.stacks import StacksPane
@@ -71,6 +73,14 @@ async def test_a_recording_of_a_server_is_drawn_as_the_server_was() -> None:
         assert "by thread · last 10 s" in text
         assert "EngineCore" in text
     assert {RooflinePane, StacksPane} <= set(views_of(RECORDING))
+
+
+def test_enter_is_a_key_only_where_there_is_more_to_say_of_a_row() -> None:
+    pane: ListPane[Any] = ListPane()
+    opening = {}
+    for pane.of in (ThreadsPane(), SeriesPane(), SyscallsPane()):
+        opening[pane.of.title] = pane.check_action("choose", ())
+    assert opening == {"Threads": True, "Series": True, "System calls": False}
 
 
 def body_of(text: str) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+from textual.binding import Binding, BindingType
 
 from llmtop.analysis.pages.events import NOTHING_HAPPENED, Event, events, events_table
 from llmtop.tui.panes.report import ListPane
@@ -12,9 +14,11 @@ if TYPE_CHECKING:
     from llmtop.analysis.tables import RowTable
     from llmtop.analysis.views import TableView
     from llmtop.model import Trace, Unknown
+    from llmtop.tui.panes.view import Paragraphs
+    from llmtop.tui.render.look import Look
 
 Key: TypeAlias = "tuple[int, str, str]"
-"""As `events_table` has them: the moment, where and what."""
+"""Of an event: the moment, where and what."""
 
 
 class EventsPane(ListPane["tuple[Event, ...]"]):
@@ -24,10 +28,9 @@ class EventsPane(ListPane["tuple[Event, ...]"]):
     """
 
     title = "Events"
-
-    @property
-    def heading(self) -> str:
-        return f"{self.title}  Enter: go to the moment"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", "go there", tooltip="Go to the moment of the event"),
+    ]
 
     def view(self, trace: Trace) -> tuple[Event, ...] | Unknown:
         return events(trace) or NOTHING_HAPPENED
@@ -36,10 +39,16 @@ class EventsPane(ListPane["tuple[Event, ...]"]):
         return events_table(view, trace.end_ns)
 
     def described(self, rows: TableView, row: int) -> str:
-        """Meaning and action in full: columns cut them."""
+        """The same, as far as a line has room for it."""
         *_, where, what, meaning, action = rows.cells(row)
         head = f"{where}: {what}"
         return ". ".join(str(part) for part in (f"{head}: {meaning}" if meaning else head, action) if part)
+
+    def details(self, view: tuple[Event, ...], trace: Trace, key: Key, width: int, look: Look) -> Paragraphs:
+        """Meaning and action in full: columns cut them."""
+        event = next(one for one in view if one.key == key)
+        said = ((f"{event.where}: {event.what}", "title"), (event.meaning, "text"), (event.action, "accent"))
+        return tuple(one for one in said if one[0])
 
     def opened(self, view: tuple[Event, ...], trace: Trace, key: Key) -> MomentWanted:
         return MomentWanted(key[0])

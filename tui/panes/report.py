@@ -110,6 +110,8 @@ class ListPane(TablePane, View[V], Generic[V]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Pages are the table's, unless the details have been given the room; few files have a timeline."""
+        if action == "choose":
+            return self.of.opens_rows()
         if action == "page_details":
             return self.has_class("-open")
         if action == "in_time":
@@ -205,7 +207,9 @@ class ListPane(TablePane, View[V], Generic[V]):
         return "" if isinstance(self._view, Unknown) else self.of.summed(self._view, rows)
 
     def _described(self, rows: TableView, row: int) -> str:
-        return self.of.described(rows, row)
+        """Not where the same stands in the details below."""
+        has_details = not (self.has_class("-low") or self.has_class("-empty"))
+        return "" if has_details else self.of.described(rows, row)
 
     def _rows_beside(self, rows: TableView, columns: Collection[str]) -> TableView:
         return self.of.rows_beside(rows, columns)

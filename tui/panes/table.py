@@ -68,7 +68,6 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
     BINDINGS: ClassVar[list[BindingType]] = [
         *ROW_KEYS,
         *SORT_KEYS,
-        Binding("enter", "choose", "details", tooltip="Details of the row"),
     ]
 
     class Moved(Message):
@@ -189,8 +188,8 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
         """Move the cursor to the first or the last row."""
         self.move_to(0 if side < 0 else len(self.order) - 1)
 
-    def action_choose(self) -> None:
-        """Ask the screen for the row's details; say why there is no row."""
+    def choose(self) -> None:
+        """Ask for the row's details; say why there is no row."""
         if len(self.order):
             self.post_message(self.Chosen(self))
         else:
@@ -232,7 +231,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
         elif (index := round(self.scroll_y) + offset.y - 1) < len(self.order):
             self.move_to(index)
             if event.chain == 2:
-                self.action_choose()
+                self.choose()
 
     def _sort_at(self, x: int) -> None:
         right = 0
@@ -358,6 +357,7 @@ class TablePane(Vertical, FaultBorder):
     TablePane.-filtering Input { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", "details", tooltip="Details of the row"),
         Binding(_FILTER_KEY, "filter", "filter", key_display="/", tooltip="Filter the rows"),
         Binding("escape", "clear_filter", "clear", show=False, tooltip="Clear the filter"),
     ]
@@ -413,6 +413,10 @@ class TablePane(Vertical, FaultBorder):
         if action == "clear_filter":
             return bool(self.table.order.filter_text) or self.has_class("-filtering")
         return super().check_action(action, parameters)
+
+    def action_choose(self) -> None:
+        """Open the row under the cursor."""
+        self.table.choose()
 
     def action_filter(self) -> None:
         """Open the filter."""

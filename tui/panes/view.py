@@ -318,6 +318,11 @@ class View(FaultBorder, Generic[V]):
         """The same rows as they read beside the columns of these keys, which are shown: none says what another does."""
         return rows
 
+    @classmethod
+    def opens_rows(cls) -> bool:
+        """Whether Enter on a row does anything: there is more to say of it, or to go to."""
+        return cls.details is not View.details or cls.opened is not View.opened
+
     def when(self, view: V, trace: Trace, key: Any) -> Stretch | Unknown:
         """From when to when a row is, by its key: its place in a timeline."""
         return Unknown("these rows are no stretches of time")

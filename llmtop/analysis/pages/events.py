@@ -46,6 +46,11 @@ class Event:
     action: str
     severity: Severity
 
+    @property
+    def key(self) -> tuple[int, str, str]:
+        """What tells it from others: when, where and what."""
+        return self.t_ns, self.where, self.what
+
 
 @frozen
 class Episode:
@@ -80,7 +85,7 @@ def events(trace: Trace) -> tuple[Event, ...]:
 
 
 def events_table(found: Iterable[Event], now_ns: int) -> RowTable:
-    """One row an event; keys are (t_ns, where, what), so that a choice tells the moment."""
+    """One row an event, by `Event.key`: a choice tells the moment."""
     columns = (
         Column("ago", "s ago", "1", width=6, help="seconds before now"),
         Column("severity", "level", width=7, shrink=4),
@@ -97,7 +102,7 @@ def events_table(found: Iterable[Event], now_ns: int) -> RowTable:
         )
         for event in listed
     )
-    return RowTable(columns, rows, tuple((event.t_ns, event.where, event.what) for event in listed))
+    return RowTable(columns, rows, tuple(event.key for event in listed))
 
 
 # Clock limits
