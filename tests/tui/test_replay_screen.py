@@ -11,6 +11,7 @@ from llmtop.recording.reader import RecordingReader
 from llmtop.recording.writer import RecordingWriter
 from llmtop.replay import Replay
 from llmtop.session import Recorder
+from llmtop.tui.screens.help import active_keys
 from llmtop.tui.screens.live import LiveApp
 from llmtop.tui.screens.replay_screen import ReplayScreen
 from llmtop.tui.screens.seek import SeekDialog
@@ -150,3 +151,12 @@ async def test_a_recording_is_not_recorded(file: Path) -> None:
     async with running(app) as pilot:
         await press(pilot, "r")
         assert app.live.recording is None
+
+
+async def test_keys_are_called_as_they_stand_on_the_keyboard(file: Path) -> None:
+    app = replaying(file)
+    async with running(app) as pilot:
+        keys = dict(active_keys(app.screen))
+        assert keys["{ }"] == "To the event before or after"
+        assert keys["( )"] == "To where the rules found something else, before or after"
+        assert "{ }  To the event before or after" in await press(pilot, "question_mark")
