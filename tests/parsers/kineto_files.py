@@ -56,6 +56,12 @@ def few_events() -> list[dict[str, Any]]:
     ]
 
 
+def allocator_event(at: float, args: dict[str, Any], tid: int = 10) -> dict[str, Any]:
+    """A moment at which PyTorch's allocator got memory or gave it back."""
+    return {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 10, "tid": tid, "ts": at,
+            "args": args}  # fmt: skip
+
+
 def written(events: list[dict[str, Any]], indent: int | None = 2, **facts: Any) -> bytes:
     """A trace in one layout or another."""
     head = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA X", "numSms": 8}], **facts}

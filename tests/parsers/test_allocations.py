@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from llmtop import ids
 from llmtop.model import Trace
 from llmtop.parsers.allocations import Ends, MemoryEvent, allocations, columns_of, levels
-from tests.parsers.kineto_files import few_events, written
+from tests.parsers.kineto_files import allocator_event, few_events, written
 from tests.parsers.test_kineto import opened
 
 EVENTS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.integers(1, 9), st.booleans()), max_size=40).map(
@@ -49,11 +49,9 @@ def test_levels_are_those_of_what_is_held_and_never_below_nothing(events: list[M
 
 
 def memory(at: float, size: int, address: int, total: int, *, device: int = 0, tid: int = 10) -> dict[str, Any]:
-    """An event as PyTorch's allocator writes it."""
+    """An event as the allocator of a GPU writes it."""
     on_gpu = {"Device Type": 1, "Device Id": device, "Total Reserved": 1 << 20}
-    args = {"Bytes": size, "Addr": address, "Total Allocated": total, **on_gpu}
-    return {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 10, "tid": tid, "ts": at,
-            "args": args}  # fmt: skip
+    return allocator_event(at, {"Bytes": size, "Addr": address, "Total Allocated": total, **on_gpu}, tid)
 
 
 def read(tmp_path: Path, *events: dict[str, Any]) -> Trace:

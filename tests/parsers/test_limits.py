@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import struct
 import zipfile
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from llmtop import ids
 from llmtop.errors import FileError
 from llmtop.model import SourceText, Unknown, What
 from llmtop.parsers.compressed import within_measure
@@ -23,7 +25,7 @@ from llmtop.parsers.registry import load
 from llmtop.parsers.source_files import found_source
 from llmtop.parsers.text_lines import TextLines, decoded_head
 from tests.nsys_capture import Capture, add_table
-from tests.parsers.kineto_files import few_events, span, written
+from tests.parsers.kineto_files import allocator_event, few_events, span, written
 from tests.parsers.sample_reports import SAMPLE_TRACES, kernel, message, metric, report
 
 if TYPE_CHECKING:
@@ -184,6 +186,76 @@ def test_the_longest_event_that_is_mended(more: int) -> None:
 def test_how_many_ranks_there_may_be(rank: int, told: int | None, tmp_path: Path) -> None:
     trace = opened(tmp_path, written(few_events(), distributedInfo={"rank": rank}))
     assert trace.origin.rank == told
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(0, 0), (7, 7), ((1 << 62) - 1, (1 << 62) - 1), (1 << 62, -1), (-1, -1), (2.5, -1), ("7", -1), (None, -1)],
+)
+def test_what_a_kernel_and_a_copy_may_count(value: object, told: int, tmp_path: Path) -> None:
+    """Below 0 is what is not told."""
+    sizes = {"grid": [value, value, value], "block": [1, 1, value]}
+    more = {"registers per thread": value, "shared memory": value, "correlation": value, **sizes}
+    on_gpu = {"device": 3, "stream": 7}
+    copied = span("gpu_memcpy", "Memcpy DtoH", 9, 1, 0, **on_gpu, bytes=value)
+    trace = opened(tmp_path, written([span("kernel", "step", 1, 5, 0, **on_gpu, **more), copied], None))
+    table, kernels, copies = trace.kernels, trace.spans["kernel"], trace.spans["memcpy"]
+    assert table is not None
+    assert (table.registers[0], table.shared_bytes[0], table.grid[0][0], table.grid[2][0]) == (told,) * 4
+    assert [sizes[0] for sizes in table.block] == [1, 1, told]
+    assert list(kernels.correlation) == [told or -1]
+    assert [*copies.amount] == pytest.approx([told if told >= 0 else math.nan], nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("device", "stream", "track"),
+    [
+        (0, 0, "gpu:0"), (3, 7, "gpu:3"), (None, 7, "gpu:0"), (-1, 7, "gpu:0"), (1 << 62, 7, "gpu:0"),
+        (3, -1, "gpu:3"), (3, None, "gpu:3"),
+    ],
+)  # fmt: skip
+def test_a_kernel_is_on_the_first_gpu_unless_it_tells_another(
+    device: int | None, stream: int | None, track: str, tmp_path: Path
+) -> None:
+    """And on a stream, unless it says that it is on none."""
+    told = {key: value for key, value in (("device", device), ("stream", stream)) if value is not None}
+    trace = opened(tmp_path, written([span("kernel", "step", 1, 5, 0, tid=9, correlation=4, **told)], None))
+    (on,) = trace.spans["kernel"].tracks
+    number = 9 if stream is None else stream
+    assert (ids.gpu_of(on), on == track) == (track, number < 0)
+    assert [one.name for one in trace.tracks.values() if one.id == on] == [
+        "NVIDIA X" if on == "gpu:0" else "GPU 3" if number < 0 else f"stream {number}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(0, 0), ((1 << 62) - 1, float(1 << 62)), (1 << 62, None), (-1, None), (2.5, None), ("7", None)],
+)
+def test_how_much_memory_may_be_held(value: object, told: float | None, tmp_path: Path) -> None:
+    told_first = {"Device Type": 1, "Device Id": -1, "Total Allocated": value, "Total Reserved": value}
+    events = [allocator_event(at, args) for at, args in ((1, told_first), (2, told_first | {"Total Allocated": 5}))]
+    series = opened(tmp_path, written([*few_events(), *events], None)).series
+    assert [one for _, one in series[ids.gpu(0), "torch.allocated"]] == [told, 5]
+    assert [one for _, one in series[ids.gpu(0), "torch.reserved"]] == [told, told]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (0, 0),
+        (-5, -5),
+        (1 - (1 << 62), -float(1 << 62)),
+        (-(1 << 62), 0),
+        ((1 << 62) - 1, float(1 << 62)),
+        (1 << 62, 0),
+    ],
+)
+def test_how_much_memory_may_be_given_back(value: int, told: float, tmp_path: Path) -> None:
+    """What is beyond it counts nothing."""
+    event = allocator_event(1, {"Device Type": 0, "Bytes": value})
+    series = opened(tmp_path, written([*few_events(), event], None)).series
+    assert [one for _, one in series[ids.process(10), "torch.allocated_since_start"]] == [told]
 
 
 @at_the_limit

@@ -152,6 +152,19 @@ def test_pages_that_are_below_themselves_are_no_tree(tmp_path: Path) -> None:
         read(path, root)
 
 
+@pytest.mark.parametrize("cells", [0, 251, 1 << 15])
+def test_a_page_above_others_has_so_many_as_it_has_room_for_their_places(tmp_path: Path, cells: int) -> None:
+    """Two bytes each, of 512 without the 12 of its own header."""
+    path, root = made(tmp_path / "above.sqlite", [(i, "b", -i, 7) for i in range(300)])
+    content = bytearray(path.read_bytes())
+    at = (root - 1) * 512
+    assert content[at] == 5
+    content[at + 3 : at + 5] = cells.to_bytes(2)
+    path.write_bytes(content)
+    with pytest.raises(UnfitError, match="no interior page"):
+        read(path, root)
+
+
 @pytest.mark.parametrize("size", [0, 2, 511])
 def test_a_page_has_512_bytes_or_more(tmp_path: Path, size: int) -> None:
     path, root = table_of(tmp_path / "sized.sqlite", [1])
