@@ -39,7 +39,8 @@ RECORD, KNOWN = ROOT / ".mutants.json", ROOT / "benchmarks" / "mutants.toml"
 PLACES = ("llmtop/analysis", "parsers", "collectors")
 TESTS = (
     *("tests/analysis", "tests/parsers", "tests/recording", "tests/collectors", "tests/servers", "tests/cli"),
-    *(f"tests/test_{what}.py" for what in ("columns", "commands", "ids", "lines", "model", "remedies")),
+    *("tests/session", "tests/python"),
+    *(f"tests/test_{what}.py" for what in ("columns", "commands", "ids", "lines", "model", "remedies", "runs")),
     "tests/test_verdicts_by_engine.py",
 )
 READERS = "tests/cli/test_stated_numbers.py"
