@@ -38,6 +38,7 @@ from llmtop.analysis.rules import (
     restarted,
     run_queue_starvation,
     straggler,
+    xid,
 )
 from llmtop.analysis.rules.base import grave_rules, named
 from llmtop.model import NS_PER_S
@@ -116,6 +117,7 @@ OTHERS = named(
 RULES: tuple[Rule, ...] = (
     # whether it lives
     *LIVENESS,
+    xid,
     restarted,
     # what the server waits for
     *CAUSES,
@@ -140,7 +142,7 @@ _OF_ITS_NUMBERS: tuple[Rule, ...] = (kv_bound, queue_growth, queue_standing, req
 
 def silenced_by(rule: Rule) -> tuple[Rule, ...]:
     """The rules whose findings, where they are more than information, explain or contradict what this one says."""
-    if rule in LIFELESS:
+    if rule in LIFELESS or rule is xid:  # a GPU's fault is why a server died
         return ()
     if rule in LIVENESS:
         return (*LIFELESS, *_EXPLAINED.get(rule.id, ()))

@@ -1,0 +1,61 @@
+"""The driver has reported a fault of a GPU, by a number: an XID."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from llmtop import ids, whats
+from llmtop.analysis.rules.base import Unjudged, unjudged
+from llmtop.analysis.rules.evidence import gpu_names, on_gpus
+from llmtop.analysis.series.readings import gpu_tracks, own_gpus
+from llmtop.analysis.server.fault import for_s
+from llmtop.model import Finding, Severity, Trace, TrackId, XidReport
+
+if TYPE_CHECKING:
+    from llmtop.model import Mark
+
+id = "xid"
+summary = "The NVIDIA driver has reported a fault of a GPU, as long as that is within what is kept."
+source = "NVIDIA, XID Errors (analysis of the catalogue)"
+
+_LISTED = 4
+"""Reports of one code that are told as evidence."""
+_NO_ACTION = "by itself it asks for nothing; if it comes again, NVIDIA's catalogue of XIDs says more"
+
+
+def check(trace: Trace) -> Iterator[Finding | Unjudged]:
+    """Each code that was reported, the newest first, of all GPUs together; of GPUs of others it is information."""
+    by_code: dict[int, tuple[XidReport, list[Mark]]] = {}
+    for mark in reversed(trace.marks):
+        if isinstance(mark.about, XidReport):
+            by_code.setdefault(mark.about.code, (mark.about, []))[1].append(mark)
+    for newest, marks in by_code.values():
+        yield _finding(trace, newest, marks)
+    for track in own_gpus(trace):
+        yield from unjudged(id, trace.why_missing(whats.facet(track.id, whats.Facet.XID), whats.ANY_XID))
+
+
+def _finding(trace: Trace, newest: XidReport, marks: list[Mark]) -> Finding:
+    tracks = [TrackId(track) for track in dict.fromkeys(mark.track for mark in marks)]
+    is_of_others = {ids.gpu_of(track) for track in tracks} <= _gpus_of_others(trace)
+    return Finding(
+        rule=id,
+        severity=Severity.INFO if is_of_others else marks[0].severity,
+        subject=gpu_names(tracks).strip(),
+        message=f"XID {newest.code}{on_gpus(tracks)}, {for_s(marks[0].t_ns, trace.end_ns)} ago: {newest.meaning}",
+        evidence=tuple(_told(trace, mark) for mark in marks[:_LISTED]),
+        action=newest.action or _NO_ACTION,
+        next_command="sudo dmesg -T | grep -iE 'nvrm|xid' | tail",
+        source=source,
+    )
+
+
+def _told(trace: Trace, mark: Mark) -> str:
+    where = gpu_names([TrackId(mark.track)]).strip()
+    return f"{where}, {for_s(mark.t_ns, trace.end_ns)} ago (NVML's events, or the kernel log)"
+
+
+def _gpus_of_others(trace: Trace) -> set[TrackId]:
+    """Those that are known not to be the server's."""
+    return {track.id for track in gpu_tracks(trace)} - {track.id for track in own_gpus(trace)}
