@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 FORMATS = ("text", "json", "md", "csv", "html")
 STACK_FORMATS = ("folded", "speedscope")
 TRACE_FORMATS = ("perfetto",)
-OF_KERNELS = ("line", "instruction", "occupancy", "traffic", "roofline")
+OF_KERNELS = (
+    *("line", "instruction", "occupancy", "traffic"),
+    *("roofline", "warps", "mix", "samples", "sections"),
+)
 """What is told of chosen kernels, if one likes: the values of `CodeBy`, and pages of kernels."""
 BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory", "series", *OF_KERNELS)
 """The values of `By` and `Listed` of the analysis, which is not loaded for them, what goes over time, and those."""

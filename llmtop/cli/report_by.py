@@ -15,6 +15,7 @@ from llmtop.cli.report_levels import levels_by
 from llmtop.cli.report_listed import listed_by
 from llmtop.cli.report_memory import memory_over_time
 from llmtop.cli.report_occupancy import occupancy_by
+from llmtop.cli.report_pages import PAGES, pages_by
 from llmtop.cli.report_series import series_over_time
 from llmtop.cli.report_source import code_by
 from llmtop.cli.report_time import time_by
@@ -73,6 +74,7 @@ _KINDS: Mapping[str, _Kind] = {
     "occupancy": _Kind(occupancy_by, only_range),
     "traffic": _Kind(traffic_by, only_range),
     "roofline": _Kind(levels_by, only_range),
+    **dict.fromkeys(PAGES, _Kind(pages_by, only_range)),
 }
 
 

@@ -22,6 +22,7 @@ from llmtop.analysis.timeline.account import idle_account
 from llmtop.analysis.timeline.listed import Listed
 from llmtop.cli import main
 from llmtop.cli.report import BY, report
+from llmtop.cli.report_pages import PAGES
 from llmtop.model import Metric, Origin, Series, SpanTable, Stack, Trace, Unknown
 from llmtop.parsers.registry import load
 from tests.cli.by_tables import report_by
@@ -54,7 +55,7 @@ def document(trace: Trace, by: str | None) -> dict[str, Any]:
 
 
 def test_what_can_be_asked_for_is_what_there_is() -> None:
-    assert (*By, *Listed, "memory", "series", *CodeBy, "occupancy", "traffic", "roofline") == BY
+    assert (*By, *Listed, "memory", "series", *CodeBy, "occupancy", "traffic", "roofline", *PAGES) == BY
 
 
 BUSY = Metric("gpu.sm", "%", title="SM")

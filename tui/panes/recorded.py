@@ -37,6 +37,10 @@ MODULES = (
     "memory_chart",
     "speed_of_light",
     "roofline_levels",
+    "warps",
+    "instruction_mix",
+    "pm_samples",
+    "section_tables",
     "diff",
 )
 """The modules beside this one whose `VIEW` shows a part of a file; the first that a file has is what it opens on. A new
@@ -67,7 +71,8 @@ _NEEDS: Final[Mapping[str, Callable[[Trace, Context], bool]]] = {
     "gpu_faults": _is_of_a_fault,
     **dict.fromkeys(("spans", "steps", "timeline", "memory"), _is_of_time),
     **dict.fromkeys(("stacks", "threads", "syscalls", "series", "gpu"), _is_of_a_system),
-    **dict.fromkeys(("occupancy", "memory_chart", "speed_of_light", "roofline_levels"), _is_of_kernels),
+    **dict.fromkeys(("occupancy", "memory_chart", "speed_of_light", "roofline_levels", "warps"), _is_of_kernels),
+    **dict.fromkeys(("instruction_mix", "pm_samples", "section_tables"), _is_of_kernels),
     "diff": _is_compared,
 }
 """What a file must have at least for the module of a view to be loaded: a report of kernels is on the screen sooner

@@ -46,7 +46,7 @@ _FAMILIES = (
 )
 """Best first: counted for every warp, then sampled."""
 
-_LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
+LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
 """Cycles between two issues of a warp: the sum of all reasons of the first family, issuing included."""
 _REPLAY_NOISE = 0.05
 """Reasons are counted in several passes: their sum is up to so much above or below the total, which means nothing."""
@@ -221,7 +221,7 @@ def _of_family(metrics: Counters, family: _Family) -> dict[str, float]:
 
 def _unlisted(metrics: Counters, family: _Family, values: Mapping[str, float]) -> dict[str, float]:
     """Reasons of a newer chip, by their own names; looked for where the known ones fall short of the total."""
-    total, issuing = number(metrics, _LATENCY), number(metrics, f"{family.prefix}selected{family.suffix}")
+    total, issuing = number(metrics, LATENCY), number(metrics, f"{family.prefix}selected{family.suffix}")
     if family is not _FAMILIES[0] or total is None or issuing is None:
         return {}
     if sum(values.values()) + issuing > (1 - _REPLAY_NOISE) * total:

@@ -17,6 +17,7 @@ from llmtop.analysis.kernels.fusion import chained_launches
 from llmtop.analysis.kernels.source_table import hot_line
 from llmtop.analysis.kernels.stalls import StallReason
 from llmtop.analysis.kernels.table import KernelFacts, Kernels, Row, has_counters, kernels_of, sm_count
+from llmtop.analysis.kernels.waits import OWN_INSTRUCTIONS
 from llmtop.analysis.rules import stakes
 from llmtop.frozen import frozen
 from llmtop.model import Finding, Trace, Unknown
@@ -32,8 +33,6 @@ _OF_MEMORY = (
     *(StallReason.MIO_THROTTLE, StallReason.SHORT_SCOREBOARD),
 )
 """Waits for memory of either kind, the GPU's and the SM's own."""
-OWN_INSTRUCTIONS = (StallReason.WAIT, StallReason.MATH_PIPE_THROTTLE, StallReason.DISPATCH_STALL)
-"""What a warp waits for that depends on nobody else: its own instructions, and their pipe."""
 SLACK = f"what {HIGH_USE_PERCENT:.0f} % use of the busiest unit would save"
 """The basis of a stake of `Judged.slack_ns`."""
 SLACK_OF_WAITING = f"{SLACK}, by the share of the waiting"

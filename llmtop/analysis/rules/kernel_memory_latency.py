@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels.stalls import StallReason
+from llmtop.analysis.kernels.waits import MORE_LOADS
 from llmtop.analysis.rules import kernel_low_occupancy
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import (
@@ -28,11 +29,6 @@ source = (
 
 _REASON = StallReason.LONG_SCOREBOARD
 _DOMINANT_SHARE = 0.3
-_OWN = (
-    "have more loads under way: load what the next step needs before it is needed (unroll, cp.async, TMA), give "
-    "each thread "
-    "several independent loads, and shorten chains in which a load's address comes from a load"
-)
 _LIBRARY = "give it more to do at once: a larger batch or longer sequences, or fuse it with what comes before or after"
 
 
@@ -51,7 +47,7 @@ def judge(judged: JudgedKernel) -> Claim | None:
     claim = Claim(
         judged,
         f"waits for loads: {_REASON} is {percent(100 * share)} of all waiting, no unit is at its limit: {verdict.why}",
-        _LIBRARY if judged.kind.library else _OWN,
+        _LIBRARY if judged.kind.library else MORE_LOADS,
         judged.slack_ns * share,
         SLACK_OF_WAITING,
         (occupancy_text(judged),),

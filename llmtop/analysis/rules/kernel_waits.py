@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels.stalls import REASONS, StallReason
+from llmtop.analysis.kernels.waits import WAITS
 from llmtop.analysis.rules import kernel_low_occupancy, kernel_memory_latency
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import (
-    OWN_INSTRUCTIONS,
     SLACK_OF_WAITING,
     Claim,
     JudgedKernel,
@@ -17,7 +17,6 @@ from llmtop.analysis.rules.kernel_evidence import (
     heavy,
     occupancy_text,
 )
-from llmtop.frozen import frozen
 from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import percent
 
@@ -28,55 +27,6 @@ source = "Nsight Compute, CPIStall rule (a reason above 30 %) and Kernel Profili
 _DOMINANT_SHARE = 0.3
 
 
-@frozen
-class _Wait:
-    reasons: tuple[str, ...]
-    title: str
-    action: str
-
-
-_WAITS = (
-    _Wait(
-        (StallReason.BARRIER,),
-        "at barriers for the other warps of their block",
-        "give all warps of a block the same work between two __syncthreads, use smaller blocks, or synchronise less: "
-        "__syncwarp, or pipelines whose stages overlap",
-    ),
-    _Wait(
-        (StallReason.MIO_THROTTLE, StallReason.SHORT_SCOREBOARD),
-        "for shared memory and special functions",
-        "use fewer, wider accesses to shared memory and keep values in registers (register tiling, shuffles); replace "
-        "divisions, exponentials and roots by cheaper forms",
-    ),
-    _Wait(
-        OWN_INSTRUCTIONS,
-        "for their own previous instruction",
-        "let each thread work on several independent values (several accumulators, unrolled loops), or have more "
-        "warps: a "
-        "chain of dependent instructions leaves its pipe idle",
-    ),
-    _Wait(
-        (StallReason.LG_THROTTLE, StallReason.TEX_THROTTLE),
-        "for the queue of memory instructions",
-        "issue fewer memory instructions: 16 bytes a thread at once, values kept in registers or shared memory",
-    ),
-    _Wait(
-        (StallReason.NO_INSTRUCTION, StallReason.BRANCH_RESOLVING, StallReason.IMC_MISS),
-        "for instructions and constants to be fetched",
-        "shorten the code: less unrolling, fewer branches and inlined functions, so that loops fit the "
-        "instruction cache",
-    ),
-    _Wait(
-        (StallReason.MEMBAR, StallReason.SLEEPING),
-        "at memory fences or asleep",
-        "fence less often and with the narrowest scope (__threadfence_block), or leave what waits out of the kernel",
-    ),
-    _Wait(
-        (StallReason.GMMA,),
-        "for tensor instructions under way",
-        "keep more tensor work in flight: deeper pipelines, larger tiles",
-    ),
-)
 _LIBRARY = (
     "give it more to do at once: a larger batch or other sizes, a newer version of the library, or another algorithm"
 )
@@ -103,7 +53,7 @@ def judge(judged: JudgedKernel) -> Claim | None:
         or is_explained(judged)
     ):
         return None
-    wait = max(_WAITS, key=lambda wait: judged.stalled(*wait.reasons))
+    wait = max(WAITS, key=lambda wait: judged.stalled(*wait.reasons))
     share = judged.stalled(*wait.reasons)
     if share < _DOMINANT_SHARE or judged.stalled(StallReason.LONG_SCOREBOARD) >= share or not judged.is_held_up(share):
         return None

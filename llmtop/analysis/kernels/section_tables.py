@@ -1,0 +1,66 @@
+"""The tables of a report's sections as their files describe them: NVIDIA's, and those that users write themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from llmtop.analysis.kernels.counting import not_counted
+from llmtop.analysis.kernels.section_page import PagePart, PageRow, SectionPage
+from llmtop.analysis.kernels.table import kernels_of
+from llmtop.model import Instances, Unknown
+
+if TYPE_CHECKING:
+    from llmtop.analysis.kernels.counters import Counters
+    from llmtop.model import KernelDetails, Trace
+
+SOURCE = "the report's own sections, with the labels of the tool"
+_NOT_COLLECTED = Unknown("the section names it, and the report does not have it: this GPU or this tool cannot count it")
+_NUMA = (
+    ("CPUs near the GPU", "numa__cpu_affinity"),
+    ("NUMA node by CPU", "numa__id_cpu"),
+    ("NUMA node by memory", "numa__id_memory"),
+)
+"""By GPU, as the section NumaAffinity has them."""
+_GPUS = "numa__dev_display_name_all"
+
+
+def section_tables(trace: Trace, launch: int) -> SectionPage | Unknown:
+    """All of one launch; why there are none."""
+    if (why := not_counted(trace)) is not None:
+        return why
+    details = kernels_of(trace).table.details
+    if details is None:
+        return Unknown("this capture has no sections")
+    parts = (*_tables(details, launch), *_numa(details, launch))
+    return SectionPage(launch, parts, SOURCE) if parts else Unknown("this capture has no sections")
+
+
+def _tables(details: KernelDetails, launch: int) -> Iterator[PagePart]:
+    """As the tool orders them; what was asked for by `--metrics` stands as one row of many names."""
+    metrics = details.metrics(launch)
+    for section in details.tables(launch):
+        if section.rows:
+            rows = (
+                _row(details, metrics, one, label if one == name else one)
+                for name, label in section.rows
+                for one in name.split(",")
+            )
+            yield PagePart(section.title or section.id, tuple(rows))
+
+
+def _row(details: KernelDetails, metrics: Counters, name: str, label: str) -> PageRow:
+    value = metrics.get(name, _NOT_COLLECTED)
+    return PageRow(label or name, value, details.unit(name), metric=name)
+
+
+def _numa(details: KernelDetails, launch: int) -> Iterator[PagePart]:
+    names = details.instances(launch, _GPUS)
+    for i, gpu in enumerate(names.values if isinstance(names, Instances) else ()):
+        told = ((label, metric, details.instances(launch, metric)) for label, metric in _NUMA)
+        rows = tuple(
+            PageRow(label, found.values[i], metric=metric)
+            for label, metric, found in told
+            if isinstance(found, Instances) and i < len(found.values)
+        )
+        yield PagePart(f"NUMA affinity of GPU {i}, {gpu}", rows)

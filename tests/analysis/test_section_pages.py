@@ -1,0 +1,319 @@
+"""Pages of sections: against NVIDIA's own printing, and against arithmetic of their own."""
+
+from __future__ import annotations
+
+import csv
+import io
+import lzma
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from llmtop.analysis.kernels.instruction_mix import instruction_mix
+from llmtop.analysis.kernels.pm_samples import pm_samples
+from llmtop.analysis.kernels.section_page import PageOf, PagePart, PageRow, SectionPage
+from llmtop.analysis.kernels.section_tables import section_tables
+from llmtop.analysis.kernels.table import kernels_of
+from llmtop.analysis.kernels.warps import warps_page
+from llmtop.model import Instances, KernelCodes, Trace, Unknown, Value
+from llmtop.parsers.registry import load
+from tests.kernel_traces import LADDER, LLAMA, ROOT, STALL, TIMELINE, Launch, stall_ratios
+from tests.kernel_traces import report as made
+from tests.parsers.sample_reports import ncu_reports
+
+PRINTED = ROOT / "sample_traces" / "ncu" / "2024.1.1" / "llama-decode.details.csv.xz"
+SMEM = 2
+SCHEDULER: Mapping[str, Value] = {
+    "smsp__warps_active.avg.peak_sustained": 16.0,
+    "smsp__maximum_warps_avg_per_active_cycle": 12.0,
+    "smsp__warps_active.avg.per_cycle_active": 10.0,
+    "smsp__warps_eligible.avg.per_cycle_active": 0.6,
+    "smsp__issue_active.avg.per_cycle_active": 0.25,
+    "smsp__issue_inst0.avg.pct_of_peak_sustained_active": 75.0,
+}
+PAGES = (warps_page, instruction_mix, pm_samples, section_tables)
+
+
+def page_of(make: PageOf, trace: Trace, launch: int = 0) -> SectionPage:
+    found = make(trace, launch)
+    assert isinstance(found, SectionPage)
+    return found
+
+
+def part(page: SectionPage, title: str) -> PagePart:
+    return next(one for one in page.parts if one.title.startswith(title))
+
+
+def by_name(rows: Sequence[PageRow]) -> dict[str, PageRow]:
+    return {row.name: row for row in rows}
+
+
+# -- warps ------------------------------------------------------------------------------------------------------
+
+
+def scheduler(**changed: float) -> PagePart:
+    names = {"issued": "smsp__issue_active.avg.per_cycle_active", "active": "smsp__warps_active.avg.per_cycle_active"}
+    metrics = {**SCHEDULER, **{names[name]: value for name, value in changed.items()}}
+    return part(page_of(warps_page, made(Launch("k", metrics=metrics))), "Scheduler")
+
+
+def test_warps_are_shares_of_what_a_scheduler_holds_and_instructions_of_one_a_cycle() -> None:
+    rows = by_name(scheduler().rows)
+    assert {name: row.share for name, row in rows.items()} == {
+        "holds at most": 1.0,
+        "the launch allows": 0.75,
+        "active": 0.625,
+        "eligible": 0.0375,
+        "issued": 0.25,
+        "no warp eligible": 0.75,
+    }
+    assert rows["active"].text == "10"
+
+
+def test_more_warps_help_where_all_of_them_would_be_enough() -> None:
+    """A warp issues once in active / issued cycles: of 16 such warps 16 times as often."""
+    (said,) = scheduler(issued=0.5).says
+    assert said == (
+        "each warp issues once in 20 cycles: with all 16 warps that would be an instruction in 80 % of the cycles: "
+        "more warps help (Occupancy)"
+    )
+
+
+def test_more_warps_do_not_help_where_each_waits_too_long() -> None:
+    (said,) = scheduler().says
+    assert said == (
+        "each warp issues once in 40 cycles: with all 16 warps that would be an instruction in 40 % of the cycles at "
+        "most: they must wait less, see below"
+    )
+
+
+def test_warps_that_the_launch_allows_and_that_are_not_there_are_named_first() -> None:
+    assert scheduler(active=9.0).says[0].startswith("it has 9 of the 12 warps that the launch allows: ")
+    assert len(scheduler(active=9.7).says) == 1
+
+
+def test_a_scheduler_that_issues_most_of_the_time_needs_nothing() -> None:
+    assert scheduler(issued=0.8).says == (
+        "a scheduler issues in 80 % of its cycles: fewer instructions help, not more warps",
+    )
+
+
+def test_each_reason_says_what_it_means_and_what_to_do() -> None:
+    metrics = stall_ratios(long_scoreboard=6.0, barrier=3.0, not_selected=1.0)
+    latency: Mapping[str, Value] = {"smsp__average_warp_latency_per_inst_issued.ratio": 11.0}
+    page = page_of(warps_page, made(Launch("k", metrics={**metrics, **latency, **SCHEDULER})))
+    states = part(page, "What warps wait for, in cycles per issued instruction")
+    assert [(row.name, row.value, row.share) for row in states.rows] == [
+        ("long_scoreboard", 6.0, 0.6),
+        ("barrier", 3.0, 0.3),
+        ("not_selected", 1.0, 0.1),
+    ]
+    assert all(row.says for row in states.rows)
+    assert ["cp.async" in row.advice for row in states.rows] == [True, False, False]
+    assert "__syncthreads" in states.rows[1].advice
+    assert states.rows[2].advice == "", "it costs nothing"
+    assert states.says == ("with issuing itself these are the 11 cycles between two instructions of a warp",)
+    assert page.missing is None
+
+
+def test_the_half_that_is_missing_is_said_with_its_section() -> None:
+    page = page_of(warps_page, made(Launch("k", metrics=SCHEDULER), command="ncu ./a"))
+    assert [one.title for one in page.parts] == ["Scheduler, in the mean of a cycle"]
+    assert page.missing is not None
+    assert "not collected" in page.missing.reason
+    assert page.missing.remedy.startswith("ncu ")
+
+
+def test_stall_cycles_are_those_of_the_report() -> None:
+    trace = load(LADDER)
+    metrics = kernels_of(trace).metrics(SMEM)
+    rows = part(page_of(warps_page, trace, SMEM), "What warps wait for").rows
+    assert {row.name: row.value for row in rows} == {row.name: metrics[STALL.format(row.name)] for row in rows}
+    assert len(rows) == 14
+
+
+def total(rows: Sequence[PageRow]) -> float:
+    return sum(float(row.value) for row in rows if not isinstance(row.value, Unknown))
+
+
+# -- instruction mix ----------------------------------------------------------------------------------------------
+
+
+def test_opcodes_add_up_to_what_was_executed() -> None:
+    for path in ncu_reports():
+        trace = load(path)
+        metrics = kernels_of(trace).metrics(0)
+        found = instruction_mix(trace, 0)
+        if isinstance(found, Unknown) or "sass__inst_executed_per_opcode" not in metrics:
+            continue
+        rows = part(found, "Instructions by opcode").rows
+        assert total(rows) == metrics["sass__inst_executed_per_opcode"]
+        assert sum(row.share or 0.0 for row in rows) == pytest.approx(1)
+
+
+def test_a_tiled_gemm_loads_from_shared_memory_and_multiplies() -> None:
+    page = page_of(instruction_mix, load(LADDER), SMEM)
+    opcodes = part(page, "Instructions by opcode").rows
+    assert [row.name for row in opcodes[:2]] == ["LDS", "FFMA"]
+    assert opcodes[0].value == 335544320
+    kinds = part(page, "Instructions by kind").rows
+    assert kinds[0].name == "Load/Store"
+    fed = part(page, "Pipes, instructions")
+    assert fed.rows[0].name == "lsu"
+    assert fed.rows[0].value == pytest.approx(78, abs=0.5)
+    assert "xu" in fed.says[0]
+    assert page.missing is None
+
+
+class Codes:
+    """Instructions by address: two multiplications, a branch, and one that nobody can name."""
+
+    def assembly(self, i: int) -> Mapping[int, str]:
+        return {0: "FFMA R1, R2, R3, R4", 16: "@!P0 FFMA.FTZ R1, R2, R3, R4", 32: "@UP1 BRA `(.L_1)"}
+
+    def metrics(self, i: int) -> frozenset[str]:
+        return frozenset({"inst_executed"})
+
+    def values(self, i: int, metric: str) -> Mapping[int, float]:
+        return {0: 4.0, 16: 2.0, 32: 1.0, 48: 9.0}
+
+
+def test_instructions_counted_one_by_one_are_added_up_by_their_text() -> None:
+    trace = made(Launch("k"))
+    assert trace.kernels is not None
+    with_code = replace(trace, kernels=replace(trace.kernels, codes=cast("KernelCodes", Codes())))
+    rows = part(page_of(instruction_mix, with_code), "Instructions by opcode").rows
+    assert [(row.name, row.value) for row in rows] == [("FFMA", 6), ("BRA", 1)]
+
+
+def test_threads_are_of_the_32_of_a_warp() -> None:
+    metrics: Mapping[str, Value] = {"smsp__thread_inst_executed_per_inst_executed.ratio": 24.0}
+    (row,) = part(page_of(instruction_mix, made(Launch("k", metrics=metrics))), "Instructions").rows
+    assert (row.name, row.share) == ("threads", 0.75)
+
+
+# -- PM samples -----------------------------------------------------------------------------------------------------
+
+
+def test_a_series_begins_and_ends_with_the_kernel() -> None:
+    """Its mean is then what the counter of the whole kernel says, and all samples together take as long as it."""
+    trace = load(LADDER)
+    kernels = kernels_of(trace)
+    page = page_of(pm_samples, trace, SMEM)
+    sm = by_name(part(page, "SM").rows)
+    counted = kernels.metrics(SMEM)["sm__inst_executed.avg.pct_of_peak_sustained_elapsed"]
+    assert sm["inst_executed"].value == pytest.approx(counted, rel=0.01)
+    assert len(sm["inst_executed"].samples) * 1500 == pytest.approx(kernels.table.duration_ns[SMEM], rel=0.01)
+    assert page.parts[0].says[0] == "1227 samples of 1.50 µs over 1.85 ms"
+    assert {one.title for one in page.parts} == {"SM", "L1/TEX", "L2", "DRAM", "Launches"}
+
+
+def sampled(**series: Sequence[float]) -> Launch:
+    """A report of 2024.1: `sm` and `dram` are counters of two runs of the kernel."""
+    names = {
+        "sm": "pmsampling:sm__inst_executed_realtime.avg.pct_of_peak_sustained_elapsed",
+        "dram": "pmsampling:dramc__throughput.avg.pct_of_peak_sustained_elapsed",
+    }
+    found = {
+        names[name]: Instances(tuple(range(100, 100 + 20 * len(values), 20)), tuple(values))
+        for name, values in series.items()
+    }
+    groups = Instances(tuple(range(len(found))), tuple(found))
+    dropped = Instances((0,), (3,))
+    more = {"profiler__pmsampler_pass_groups": groups, "profiler__pmsampler_dropped_samples": dropped}
+    return Launch("k", instances={**found, **more})
+
+
+def test_samples_before_and_after_the_kernel_are_left_out() -> None:
+    page = page_of(pm_samples, made(sampled(sm=(0, 0, 10, 0, 30, 0), dram=(1, 2, 3))))
+    (row,) = part(page, "SM").rows
+    assert (row.samples, row.unit) == ((10.0, 0.0, 30.0), "%")
+    assert row.value == pytest.approx(40 / 3)
+    assert row.says == "at most 30 %"
+    (dram,) = part(page, "DRAM").rows
+    assert dram.samples == (1.0, 2.0, 3.0), "nothing of its run tells when the kernel ran"
+    assert page.parts[0].says == (
+        "3 samples of 20.0 ns over 60.0 ns",
+        "taken in 2 runs of the kernel: what is below each other need not be of one run",
+        "3 samples were dropped",
+    )
+
+
+def test_what_was_never_used_is_named_alone() -> None:
+    page = page_of(pm_samples, made(sampled(sm=(5.0,), dram=(0.0,))))
+    assert part(page, "DRAM").rows == ()
+    assert part(page, "DRAM").says == ("always 0: throughput",)
+    assert page.parts[0].says[0] == "the kernel is over within one sample"
+
+
+# -- section tables -------------------------------------------------------------------------------------------------
+
+SAME_UNITS = {"%", "warp", "inst/cycle", "block", "thread", "register/thread", ""}
+"""In which nothing is scaled for reading."""
+
+
+def printed() -> dict[tuple[int, str, str], str]:
+    """What `ncu --import --page details --csv` (2024.1.1) prints of the report, by launch, section and label."""
+    rows = csv.DictReader(io.StringIO(lzma.decompress(PRINTED.read_bytes()).decode()))
+    return {
+        (int(row["ID"]), row["Section Name"], row["Metric Name"]): row["Metric Value"]
+        for row in rows
+        if row["Metric Name"] and row["Metric Unit"] in SAME_UNITS
+    }
+
+
+def test_tables_are_as_nvidias_own_tool_prints_them() -> None:
+    trace, told, compared = load(LLAMA), printed(), 0
+    for launch in range(0, 60, 12):
+        for one, row in page_of(section_tables, trace, launch).rows:
+            value = told.get((launch, one.title, row.name))
+            if value is not None and isinstance(row.value, int | float):
+                assert float(value.replace(",", "")) == pytest.approx(row.value, abs=0.00501), (one.title, row.name)
+                compared += 1
+    assert compared > 100
+
+
+def test_the_affinity_of_each_gpu_stands_by_itself() -> None:
+    page = page_of(section_tables, load(LADDER))
+    numa = part(page, "NUMA affinity of GPU 0, NVIDIA H100 80GB HBM3")
+    assert [(row.name, row.value) for row in numa.rows] == [
+        ("CPUs near the GPU", "0-15"),
+        ("NUMA node by CPU", "0"),
+        ("NUMA node by memory", "0"),
+    ]
+
+
+def test_metrics_asked_for_by_name_have_a_table() -> None:
+    page = page_of(section_tables, load(LADDER.with_name("few-metrics.ncu-rep.xz")))
+    assert [row.name for row in page.parts[0].rows] == [
+        "dram__bytes_read.sum",
+        "dram__bytes_write.sum",
+        "lts__t_sector_hit_rate.pct",
+    ]
+
+
+# -- all of them ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ncu_reports(), ids=lambda path: path.name)
+def test_every_page_of_every_report_is_there_or_says_why_not(path: Path) -> None:
+    trace = load(path)
+    for make in PAGES:
+        found = make(trace, 0)
+        if isinstance(found, Unknown):
+            assert found.reason
+            continue
+        assert found.parts
+        assert all(0 <= row.share <= 1.01 for _, row in found.rows if row.share is not None)
+
+
+@pytest.mark.parametrize("make", PAGES)
+def test_a_report_without_counters_says_how_to_get_them(make: PageOf) -> None:
+    found = make(made(Launch("k"), command="ncu ./a"), 0)
+    assert isinstance(found, Unknown)
+    timeline = make(load(TIMELINE), 0)
+    assert isinstance(timeline, Unknown)
+    assert timeline.reason.startswith("this capture has no counters of its kernels")
