@@ -8,8 +8,9 @@ from llmtop.analysis.server.step_causes import StepCause
 from llmtop.analysis.server.steps_view import StepsView, steps_view
 from llmtop.model import Trace
 from llmtop.tui.panes import time_axis
-from llmtop.tui.render.engine_steps import draw_engine_steps
+from llmtop.tui.render.engine_steps import engine_steps_lines
 from llmtop.tui.render.look import ASCII, Look
+from llmtop.tui.screens.help import active_keys
 from llmtop.tui.screens.live import LiveApp
 from tests.analysis.engine_rounds import PLANTED, Round, rounds_of, trace_of
 from tests.live_traces import TARGET
@@ -25,16 +26,16 @@ def trace() -> Trace:
     return trace_of(rounds_of(rounds))
 
 
-def drawn(width: int, height: int) -> list[str]:
+def drawn(width: int) -> list[str]:
     view = steps_view(trace())
     assert isinstance(view, StepsView)
-    strips = draw_engine_steps(view, width, height, PLAIN)
+    strips = engine_steps_lines(view, width, PLAIN)
     assert all(strip.cell_length == width for strip in strips)
     return [strip.text.rstrip() for strip in strips]
 
 
 def test_the_numbers_the_strip_the_tail_and_the_slow_steps() -> None:
-    assert drawn(110, 20) == [
+    assert drawn(110) == [
         "EngineCore  p50 10.0 ms  p99 16.0 ms  98.7 /s  GPU 70 %  CPU 30 %",
         ":" * 59 + "=" + ":" * 39 + "+" + ":" * 4 + "=" + ":" * 5,
         "the newest 110 steps, 1.13 s; as high as the strip: 30.0 ms or more",
@@ -47,11 +48,19 @@ def test_the_numbers_the_strip_the_tail_and_the_slow_steps() -> None:
 
 
 def test_with_much_room_the_medians_stand_beside() -> None:
-    assert drawn(130, 20)[5].endswith("6.00 ms of it, CPU 9.00 ms (median 3.00 ms), GPU 7.00 ms (median 7.00 ms)")
+    assert drawn(130)[5].endswith("6.00 ms of it, CPU 9.00 ms (median 3.00 ms), GPU 7.00 ms (median 7.00 ms)")
 
 
-def test_with_little_room_the_newest_slow_step_stays() -> None:
-    assert drawn(80, 6)[-1].startswith("-50.0 ms  16.0 ms   x1.6  run queue")
+def test_with_little_room_what_was_measured_stands_below_the_causes_whole() -> None:
+    assert drawn(60)[-9:-3] == [
+        "-50.0 ms  16.0 ms   x1.6  run queue 100 %",
+        "                          6.00 ms of it, CPU 9.00 ms, GPU",
+        "                          7.00 ms",
+        " -106 ms  22.0 ms   x2.2  garbage collection 100 %",
+        "                          12.0 ms of it, CPU 15.0 ms, GPU",
+        "                          7.00 ms",
+    ]
+    assert "~" not in "".join(drawn(40))
 
 
 def app_of(of: Trace) -> LiveApp:
@@ -67,6 +76,20 @@ async def test_the_pane_and_its_heatmap(monkeypatch: pytest.MonkeyPatch) -> None
         text = await press(pilot, "h")
         assert "of engine steps" in text
         assert "not looked" in text
+
+
+async def test_hundreds_of_slow_steps_are_scrolled_and_searched() -> None:
+    rounds = [Round()] * 6
+    many = trace_of(rounds_of([*rounds, *[PLANTED[StepCause.LOCK], *rounds] * 30]))
+    async with running(app_of(many), (80, 24)) as pilot:
+        text = await press(pilot, "M")
+        assert "the newest first" in text
+        assert "lines 1 to 18 of " in text
+        assert "the newest first" not in await press(pilot, "pagedown")
+        assert "lines 2 to 19 of " in await press(pilot, "home", "down")
+        assert {"PgUp PgDn", "Up k Down j", "/"} <= dict(active_keys(pilot.app.screen)).keys()
+        assert "/lock 1 of " in await press(pilot, "slash", *"lock", "enter")
+        assert "paused" in await press(pilot, "space")
 
 
 async def test_without_probes_the_pane_says_why() -> None:

@@ -8,9 +8,10 @@ from textual.content import Content
 
 from llmtop.analysis.series.readings import NO_TARGET
 from llmtop.analysis.server.steps_view import StepsView, steps_heatmap, steps_view
-from llmtop.tui.panes.base import CALM_NS, Pane
+from llmtop.tui.panes.base import CALM_NS
+from llmtop.tui.panes.lines import LinesPane
 from llmtop.tui.panes.view import HeatSource, Place
-from llmtop.tui.render.engine_steps import draw_engine_steps
+from llmtop.tui.render.engine_steps import engine_steps_lines
 
 if TYPE_CHECKING:
     from textual.strip import Strip
@@ -19,22 +20,23 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 
-class EngineStepsPane(Pane[StepsView]):
+class EngineStepsPane(LinesPane[StepsView]):
     """How long steps take, the newest of them, and why some are slow; `h` shows them over time."""
 
     title = "Engine steps"
     is_of_reports = False
+    of_files = frozenset(("next_page",))
     place = Place(10, "body", suits=lambda _: False, heatmap=HeatSource("of engine steps", steps_heatmap))
     least_ns = CALM_NS
 
     def view(self, trace: Trace) -> StepsView | Unknown:
         return steps_view(trace) if self.context.is_of_a_server else NO_TARGET
 
-    def draw(self, view: StepsView, width: int, height: int, look: Look) -> list[Strip]:
-        return draw_engine_steps(view, width, height, look)
+    def lines(self, view: StepsView, width: int, look: Look) -> list[Strip]:
+        return engine_steps_lines(view, width, look)
 
     def subtitle(self, view: StepsView) -> Content:
-        return Content(f"{view.loop.source}, {view.loop.found}")
+        return super().subtitle(view) or Content(f"{view.loop.source}, {view.loop.found}")
 
 
 VIEW: Final = EngineStepsPane

@@ -131,7 +131,7 @@ class LinesPane(SearchedPane[V], Generic[V]):
     """A text of more lines than fit; moves by lines, and to where what is looked for stands."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space", "page(1)", "page", show=False, tooltip="A page up or down"),
+        Binding("space", "next_page", "page", show=False, tooltip="A page up or down"),
         Binding("n", "match(1)", "next match", key_display="n N", tooltip="The next or the last place of the text"),
         Binding("N", "match(-1)", "last match", show=False, tooltip="The next or the last place of the text"),
         Binding("escape", "end_search", "end search", tooltip="Mark nothing any more"),
@@ -152,6 +152,10 @@ class LinesPane(SearchedPane[V], Generic[V]):
     @abstractmethod
     def lines(self, view: V, width: int, look: Look) -> list[Strip]:
         """All of them."""
+
+    def action_next_page(self) -> None:
+        """Move on by what fits."""
+        self.action_page(1)
 
     def text_lines(self) -> list[str]:
         return [strip.text for strip in self._lines]
