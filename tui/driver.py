@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _ASK_CURSOR: Final = "\x1b[6n"
 """Device status report: the terminal answers with the cursor's place when it has shown all before it."""
 _BLANK: Final = "\x1b[H\x1b[2J"
+_CLEAR_LINE: Final = "\r\x1b[K"
 _LONGEST_STAY_S: Final = 0.5
 """Longer than a link takes that one can still work over; who leaves waits for it only while an answer is out."""
 
@@ -123,6 +124,19 @@ def _open_again(descriptor: int) -> int:
         return os.dup(descriptor)
 
 
+def _has_typed(keyboard: int) -> bool:
+    """Whether keys are there to be read: of a line that has not ended a terminal tells only when it is read by keys."""
+    was = termios.tcgetattr(keyboard)
+    flags = was[3] & ~termios.ICANON
+    poller = select.poll()
+    poller.register(keyboard, select.POLLIN)
+    termios.tcsetattr(keyboard, termios.TCSANOW, [*was[:3], flags, *was[4:]])
+    try:
+        return bool(poller.poll(0))
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSANOW, was)
+
+
 class _TerminalHold:
     """What is taken while the terminal shows the app: its output, the signals that end it, a thread that sees hang-ups.
 
@@ -210,6 +224,9 @@ class TerminalDriver(OpenDriver):
         self._may_ask = True
         self._questions = self._answers = 0
         self._expect_answer()  # Textual asks for two modes; their answers come before that to the first frame
+        if self.input_tty and _has_typed(self.fileno):
+            self._hold.output.write(_CLEAR_LINE)  # the terminal has echoed it, and would show that again in the end
+            self._hold.output.flush()  # nobody else writes yet
         super().start_application_mode()  # type: ignore[no-untyped-call]
 
     def stop_application_mode(self) -> None:

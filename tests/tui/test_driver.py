@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import signal
 import sys
 import time
@@ -105,6 +107,23 @@ def test_a_stopped_program_gives_the_terminal_back_and_takes_it_again(terminal: 
     program.wait_for("sgemm")  # though nothing has changed
     program.press("q")
     assert program.wait_exit() == 0
+    assert program.unrestored() == []
+
+
+def test_what_was_typed_before_the_screen_was_there_is_not_left_at_the_prompt(
+    terminal: TerminalFactory, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    program = terminal(["sh", "-c", f"echo before; cat {go}; exec {shlex.join(small())}"], cwd=ROOT)
+    program.wait_for("before")
+    program.press("escape")
+    program.wait_for("^[")
+    go.write_text("")
+    program.wait_for("内核")
+    program.press("q")
+    assert program.wait_exit() == 0
+    assert program.screen_text().split() == ["before"]
     assert program.unrestored() == []
 
 
