@@ -58,6 +58,10 @@ class RowTable:
         wanted = text.casefold()
         return self._only([n for n, row in enumerate(self.rows) if any(wanted in _searchable(cell) for cell in row)])
 
+    def why_none(self) -> Unknown | None:
+        """A text can always be looked for."""
+        return None
+
     def _only(self, places: Sequence[int]) -> RowTable:
         return replace(self, rows=tuple(self.rows[n] for n in places), keys=tuple(self.keys[n] for n in places))
 

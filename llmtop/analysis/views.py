@@ -77,6 +77,10 @@ class TableView(Protocol):
         """Rows whose text contains `text`, ignoring case."""
         ...
 
+    def why_none(self) -> Unknown | None:
+        """Why a filter could not be read, and so leaves no row; None where it could."""
+        ...
+
 
 class Quality(StrEnum):
     """How far a roofline point can be trusted."""

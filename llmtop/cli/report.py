@@ -48,13 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default: text; folded and speedscope are its stacks alone, for tools that draw these; perfetto is a "
         "recording as a Chrome trace",
     )
-    parser.add_argument(
-        "--range",
-        "--nvtx",
-        metavar="NAME|START:END",
-        help="only the kernels launched in this range of the program (NVTX, record_function; --by: its time), or only "
-        "this time of the capture, as in 2.5s:3.1s",
-    )
+    _add_parts(parser)
     parser.add_argument(
         "--by",
         choices=BY,
@@ -69,6 +63,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--each-range", action="store_true", help="ranges one by one, not those as one that differ by numbers only"
     )
     add_output_argument(parser)
+
+
+def _add_parts(parser: argparse.ArgumentParser) -> None:
+    """Declare what of a file alone is looked at."""
+    parser.add_argument(
+        "--range",
+        "--nvtx",
+        metavar="NAME|START:END",
+        help="only the kernels launched in this range of the program (NVTX, record_function; --by: its time), or only "
+        "this time of the capture, as in 2.5s:3.1s",
+    )
+    parser.add_argument(
+        "--where",
+        metavar="CONDITION",
+        help='only kernels for which it holds: "duration > 100us and dram%% > 50 and name ~ gemm" (docs/filters.md)',
+    )
 
 
 def add_source_dir(parser: argparse.ArgumentParser) -> None:
@@ -123,6 +133,8 @@ def _print(args: argparse.Namespace, trace: Trace) -> int:
     if args.kernel is not None:
         _refuse_unknown_kernel(trace, args.kernel)
     reported = trace if args.range is None else in_range(trace, args.range)
+    if args.where is not None:
+        trace = reported = _only_where(reported, args.where)
     by = None if args.by is None else _table(args, trace, reported)
     if by is not None and args.format != "json":
         by.known()  # before a word is written; in JSON a table that cannot be had is unknown
@@ -168,6 +180,28 @@ def _table(args: argparse.Namespace, trace: Trace, reported: Trace) -> PartTable
     if args.range is None or moments(args.range) is not None or not trace.spans:
         return part_table(reported, wanted)
     return part_table(trace, replace(wanted, within=args.range))
+
+
+def _only_where(trace: Trace, condition: str) -> Trace:
+    """The trace with the kernels for which a condition holds.
+
+    Raises:
+        FileError: There is none, or it asks for what these kernels do not have.
+        UsageError: It is written wrongly.
+    """
+    from llmtop.analysis.kernels.absent import no_kernels
+    from llmtop.analysis.kernels.conditions import ConditionError, condition_of
+    from llmtop.analysis.kernels.only_where import only_where
+    from llmtop.model import Unknown
+
+    try:
+        condition_of(condition)
+    except ConditionError as error:
+        raise UsageError(f"--where {condition}: {error}") from error
+    chosen = no_kernels(trace) or only_where(trace, condition)
+    if isinstance(chosen, Unknown):
+        raise FileError(f"{trace.origin.path}: {chosen}")
+    return chosen
 
 
 def in_range(trace: Trace, wanted: str) -> Trace:

@@ -186,6 +186,8 @@ class KernelTable:
             it does not; empty where no launch has it.
         details: Metrics and rules behind each row; None where the capture has none.
         codes: The machine code behind each row, likewise.
+        earlier: Of a part of a capture how many launches of its function came before each in all of it; empty where the
+            table has all.
     """
 
     names: tuple[str, ...]
@@ -202,6 +204,7 @@ class KernelTable:
     shared_bytes: array[int] = field(default_factory=lambda: array("q"))
     estimated_occupancy: array[int] = field(default_factory=lambda: array("q"))
     codes: KernelCodes | None = None
+    earlier: array[int] = field(default_factory=lambda: array("q"))
 
     def __len__(self) -> int:
         return len(self.name_id)

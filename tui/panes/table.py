@@ -117,6 +117,9 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
     @property
     def why_empty(self) -> Unknown:
         """Why no row is shown, where none is."""
+        refused = None if self.order.rows is None else self.order.rows.why_none()
+        if refused is not None:
+            return refused
         return _NO_MATCH if self.order.filter_text and self.order.total else self._why_empty
 
     def filter(self, text: str) -> None:

@@ -63,6 +63,8 @@ _LOOK_S = 10
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 _SINCE = {"WorkloadDistribution": (2024, 1)}
 """Sections that came later (`ncu --list-sections` of 2022.3 and 2024.1; what lies between was not asked)."""
+WHERE_FACT = "where"
+"""Names the fact of a trace that it has the kernels alone for which a condition holds."""
 RANGE_FACT = "range"
 """Names the fact of a trace that it has the kernels of one range alone."""
 DELAY_FACT = "delay"
@@ -195,6 +197,8 @@ def _place(trace: Trace, table: KernelTable, launch: int) -> tuple[str, int]:
     function = table.functions[table.name_id[launch]]
     if not trace.origin.is_ncu and _is_midway(trace):
         return function, 0
+    if table.earlier:
+        return function, table.earlier[launch]
     return function, sum(table.functions[name] == function for name in table.name_id[:launch])
 
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from llmtop import whats
-from llmtop.analysis.commands.profiling import INCLUDE_FACT, RANGE_FACT, START_FACT, begins_where_told
+from llmtop.analysis.commands.profiling import INCLUDE_FACT, RANGE_FACT, START_FACT, WHERE_FACT, begins_where_told
 from llmtop.analysis.timeline.claims import Claims
 from llmtop.analysis.timeline.ranges import demands
 from llmtop.columns import first_rows, narrow, put, replaced, totals_by
@@ -250,7 +250,15 @@ WINDOW_FACT = "window"
 
 
 def in_range(trace: Trace) -> str:
-    """What alone is looked at, as `only_range` and `only_time` make it; else empty."""
+    """What alone is looked at, as `only_range`, `only_time` and `only_where` make it; else empty."""
+    parts = (
+        _in_range(trace),
+        f"only kernels for which {where}" if (where := trace.origin.facts.get(WHERE_FACT)) else "",
+    )
+    return "; ".join(part for part in parts if part)
+
+
+def _in_range(trace: Trace) -> str:
     if (wanted := trace.origin.facts.get(RANGE_FACT)) is not None:
         return f'only the kernels launched in the {trace.origin.range_term} "{wanted}"'
     window = trace.origin.facts.get(WINDOW_FACT)

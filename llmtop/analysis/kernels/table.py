@@ -21,6 +21,7 @@ from llmtop.analysis.gpus.models import GpuModel, find_gpu
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.analysis.kernels.bounds import LEANS, Bound, Verdict, bound_by_traffic, kernel_bound, lean
+from llmtop.analysis.kernels.conditions import looks_like_condition
 from llmtop.analysis.kernels.counters import Counters, first, number, quotient
 from llmtop.analysis.kernels.family import KernelKind, kernel_kind
 from llmtop.analysis.kernels.launch_times import LaunchTimes, launch_times
@@ -683,6 +684,8 @@ _COUNTED = {
     Grouping.RANGE: (_RANGE, _SHARE, _CALLS, _DURATION, *_STATISTICS),
     Grouping.EACH_RANGE: (_EACH_RANGE, _SHARE, _CALLS, _DURATION, *_STATISTICS),
 }
+_ANYWHERE = (*_COUNTED[Grouping.SHAPE], *_COUNTED[Grouping.LAUNCH], *_LAUNCHED)
+"""What conditions may ask of rows that have no such column."""
 _TIMED = {
     Grouping.LAUNCH: (_NAME, _SHARE, _DURATION, *_SHAPED, _ORDER, _FAMILY, *_LAUNCHED, _IN_RANGE),
     Grouping.SHAPE: (_SHAPED_NAME, _SHARE, _CALLS, _DURATION, *_STATISTICS, *_SHAPED, _FAMILY, *_LAUNCHED),
@@ -715,6 +718,7 @@ class KernelRows:
     Attributes:
         is_shape_shown: Whether grid and block stand in columns of their own, so that names can go without.
         more: Columns that stand behind the duration.
+        refused: Why the filter that made these rows could not be read.
     """
 
     kernels: Kernels
@@ -722,6 +726,7 @@ class KernelRows:
     rows: Sequence[Row]
     is_shape_shown: bool = False
     more: tuple[ColumnField, ...] = ()
+    refused: Unknown | None = None
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -735,6 +740,11 @@ class KernelRows:
             behind = fields.index(_DURATION) + 1
             fields = (*fields[:behind], *self.more, *fields[behind:])
         return (_NAME, *fields[1:]) if self.is_shape_shown and self.grouping is Grouping.SHAPE else fields
+
+    @property
+    def askable(self) -> tuple[ColumnField, ...]:
+        """What conditions may ask: the columns of these rows, and those of any other rows of kernels."""
+        return (*self._fields, *_ANYWHERE)
 
     def beside(self, columns: Collection[str]) -> KernelRows:
         """The same rows beside these columns, by their keys: a name says again what no column that is shown does."""
@@ -769,17 +779,21 @@ class KernelRows:
         return column in _HELD and len(self) <= SORTED_AT_ONCE
 
     def filters_at_once(self, text: str) -> bool:
-        """Whether names tell, of few rows: for a range all launches are gone through, of however few rows they are."""
-        return len(self) <= SORTED_AT_ONCE and not text.casefold().startswith(_BY_RANGE)
+        """Whether names tell, of few rows: a range goes through all launches, a condition decodes one of each row."""
+        is_of_names = not text.casefold().startswith(_BY_RANGE) and not looks_like_condition(text)
+        return len(self) <= SORTED_AT_ONCE and is_of_names
 
     def filtered(self, text: str) -> KernelRows:
         """Rows whose short name (with the grid behind it), full name or kind contains `text`, ignoring case.
 
-        Of rows by range, those named so. "nvtx:decode" leaves the launches in a range of that name, in any grouping.
+        Of rows by range, those named so. "nvtx:decode" leaves the launches in a range of that name, in any grouping;
+        a condition (docs/filters.md) the rows for which it holds.
         """
         wanted = text.casefold()
         if wanted.startswith(_BY_RANGE):
             return self._within(text[len(_BY_RANGE) :])
+        if looks_like_condition(text):
+            return self._where(text)
         if self.grouping in (Grouping.RANGE, Grouping.EACH_RANGE):
             name = self._fields[0].cell
             return replace(self, rows=[row for row in self.rows if wanted in str(name(self.kernels, row)).casefold()])
@@ -789,6 +803,17 @@ class KernelRows:
         return replace(
             self, rows=[row for row in self.rows if name_id[row.launches[0]] in ids or wanted in self._text(row)]
         )
+
+    def why_none(self) -> Unknown | None:
+        """What is wrong with the condition that was asked for."""
+        return self.refused
+
+    def _where(self, condition: str) -> KernelRows:
+        # Imported here: few tables are asked for more than names.
+        from llmtop.analysis.kernels.where import rows_where
+
+        found = rows_where(self.kernels, self.rows, self.askable, condition)
+        return replace(self, rows=[], refused=found) if isinstance(found, Unknown) else replace(self, rows=found)
 
     def _text(self, row: Row) -> str:
         """What else a row is found by."""
