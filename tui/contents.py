@@ -27,6 +27,7 @@ class Contents:
         table: Its rows, in the order and with the filter that are set; None where it has none.
         at: The row under the cursor; None where no row is.
         full_name: Of a row of the table the name that its cells have in short; empty where they have it in full.
+        folded: Makes the lines of its stacks, which are written in place of what is drawn of them; None without any.
     """
 
     title: str
@@ -34,6 +35,18 @@ class Contents:
     table: TableView | None = None
     at: int | None = None
     full_name: Callable[[int], str] | None = None
+    folded: Callable[[], Iterator[str]] | None = None
+
+    @property
+    def suffix(self) -> str:
+        """The ending of the name of a file that it is written to."""
+        if self.folded is not None:
+            return ".folded"
+        return ".txt" if self.table is None else ".csv"
+
+    def written(self) -> Iterator[str]:
+        """What stands in that file, line by line."""
+        return lines_of(self) if self.folded is None else self.folded()
 
 
 @runtime_checkable

@@ -13,6 +13,7 @@ from typing import Any
 
 from llmtop import __version__
 from llmtop.analysis.pages.taken_stacks import taken_stacks
+from llmtop.analysis.threads.folded import folded_line
 from llmtop.errors import FileError
 from llmtop.model import Stack, Trace, Unknown
 from llmtop.parsers.speedscope import SCHEMA, UNITS
@@ -69,14 +70,7 @@ def _threads(trace: Trace) -> Mapping[str, str]:
 def _folded(stacks: Iterable[Stack], threads: Mapping[str, str]) -> Iterator[str]:
     for stack in stacks:
         thread = [threads[stack.track]] if stack.track in threads else []
-        # What divides frames cannot be in a name.
-        path = ";".join(name.replace(";", ":") for name in (*thread, *stack.frames))
-        yield f"{path} {_plain(stack.weight)}\n"
-
-
-def _plain(weight: float) -> str:
-    """A weight without an exponent, which readers of folded stacks do not know."""
-    return f"{weight:.0f}" if weight.is_integer() else f"{weight:.6f}"
+        yield folded_line((*thread, *stack.frames), stack.weight)
 
 
 def _profile(name: str, unit: str, stacks: list[Stack], frames: Mapping[str, int]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
@@ -12,6 +13,7 @@ from llmtop import whats
 from llmtop.analysis.rules.scope import is_live
 from llmtop.analysis.series.readings import NO_TARGET
 from llmtop.analysis.threads.flames import FlameView, Order, TreeContent
+from llmtop.analysis.threads.folded import folded_tree
 from llmtop.analysis.threads.stack_tree import stack_flame, why_no_stacks
 from llmtop.model import NS_PER_S, Trace, TrackId, Unknown
 from llmtop.tui.panes.base import SLOW_NS
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from textual.strip import Strip
 
     from llmtop.analysis.views import StackNode
+    from llmtop.tui.contents import Contents
     from llmtop.tui.render.look import Look
 
 _ORDERS = tuple(Order)
@@ -144,6 +147,13 @@ class StacksPane(SearchedPane[FlameView]):
             return Content(" · ".join(view.notes))
         share = found_share(view.tree.root, self.search) if self.search else 0.0
         return self.said_search(f"{percent(100 * share)} of {'the time' if view.has_states else 'all'}")
+
+    def contents(self) -> Contents | Unknown:
+        """Also its stacks, of the frame that has the whole width; changes against another moment are none."""
+        contents, root = super().contents(), self._root
+        if root is None or isinstance(contents, Unknown) or self._baseline is not None:
+            return contents
+        return replace(contents, folded=partial(folded_tree, root, path_of(root, self._zoom)))
 
     def count(self) -> int:
         return 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
@@ -12,6 +14,7 @@ from llmtop.analysis.kernels.absent import no_kernels, not_of_kernels
 from llmtop.analysis.kernels.source_tree import code_trees
 from llmtop.analysis.kernels.stalls import StallBar, stall_tree
 from llmtop.analysis.kernels.table import stall_bars
+from llmtop.analysis.threads.folded import folded_tree
 from llmtop.analysis.views import NodeKind, StackNode, StackTree
 from llmtop.frozen import frozen
 from llmtop.model import Trace, Unknown
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from textual.strip import Strip
 
     from llmtop.tui.aside import Analysed
+    from llmtop.tui.contents import Contents
     from llmtop.tui.render.look import Look
 
 
@@ -128,6 +132,13 @@ class StallsPane(PagedPane[StallsView]):
     def _tree(self) -> StackTree | None:
         """The tree on the screen; None for bars."""
         return self._view.trees.get(self.shape) if isinstance(self._view, StallsView) else None
+
+    def contents(self) -> Contents | Unknown:
+        """In an icicle also its stacks, of the frame that has the whole width."""
+        contents, tree = super().contents(), self._tree
+        if tree is None or isinstance(contents, Unknown):
+            return contents
+        return replace(contents, folded=partial(folded_tree, tree.root, self.zoom))
 
     def count(self) -> int:
         return len(self._view.bars) if isinstance(self._view, StallsView) else 1

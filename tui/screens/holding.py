@@ -104,8 +104,8 @@ class HoldingScreen(FaultBorder):
     def _write(self, contents: Contents) -> None:
         """On a thread of its own: may only post."""
         try:
-            path = new_stem(contents.title).with_suffix(".txt" if contents.table is None else ".csv")
-            write_whole({path: "".join(lines_of(contents))})
+            path = new_stem(contents.title).with_suffix(contents.suffix)
+            write_whole({path: "".join(contents.written())})
             failure = ""
         except OSError as error:
             failure = f"not written: {clean(str(error))}"

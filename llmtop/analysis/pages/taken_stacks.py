@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from llmtop.analysis.kernels.source_tree import code_trees
 from llmtop.analysis.kernels.table import has_counters, stall_bars
+from llmtop.analysis.threads.folded import stacks_of
 from llmtop.analysis.threads.stack_tree import why_no_stacks
-from llmtop.analysis.views import StackNode
 from llmtop.model import Stack, Trace, Unknown
 
 
@@ -20,14 +18,5 @@ def taken_stacks(trace: Trace) -> tuple[Stack, ...] | Unknown:
         return tuple(trace.stacks)
     bars = stall_bars(trace) if has_counters(trace) else ()
     if any(bar.shares for bar in bars):
-        return tuple(Stack(frames, width, "%") for frames, width in _leaves(code_trees(trace, bars)[0].root, ()))
+        return tuple(Stack(frames, width, "%") for frames, width in stacks_of(code_trees(trace, bars)[0].root))
     return next((bar.why_not for bar in bars if bar.why_not is not None), why)
-
-
-def _leaves(node: StackNode, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
-    """The frames below the root that have a width of their own."""
-    for child in node.children:
-        frames = (*above, child.name)
-        if child.own:
-            yield frames, child.own
-        yield from _leaves(child, frames)
