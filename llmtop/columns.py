@@ -74,10 +74,14 @@ def narrow(column: array[int]) -> array[int]:
 
 
 def chained(columns: Iterable[array[int]]) -> array[int]:
-    """All values, one column after the other."""
-    whole = array("q")
-    for column in columns:
-        whole.extend(column if column.typecode == "q" else array("q", column))
+    """All values, one column after the other, as wide as the widest; a single column itself."""
+    parts = list(columns)
+    if len(parts) == 1:
+        return parts[0]
+    kind = max((column.typecode for column in parts), key=_WIDTHS.index, default="q")
+    whole = array(kind)
+    for column in parts:
+        whole.extend(column if column.typecode == kind else array(kind, column))
     return whole
 
 
@@ -115,7 +119,9 @@ def in_order(columns: Sequence[array[int]]) -> list[array[int]]:
 
 
 def reaches(column: array[int]) -> array[int]:
-    """The highest value up to and including each."""
+    """The highest value up to and including each: the column itself where it rises, as that of a single stream does."""
+    if is_rising(column):
+        return column
     if len(column) < LONG:
         return array("q", accumulate(column, max))
     import numpy as np
@@ -379,7 +385,7 @@ def largest_by_block(column: array[int] | array[float], size: int) -> array[int]
 
 
 def alike(columns: Sequence[array[int]]) -> list[array[int]]:
-    """The rows that have the same values in all columns, in the order of their first row."""
+    """The rows that have the same values in all columns, narrow, in the order of their first row."""
     if len(columns[0]) < LONG:
         rows: dict[tuple[int, ...], array[int]] = {}
         for row, key in enumerate(zip(*columns, strict=True)):
@@ -395,7 +401,8 @@ def alike(columns: Sequence[array[int]]) -> list[array[int]]:
     order = np.argsort(codes.astype(np.uint16) if count <= 1 << 16 else codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=count))
     groups = sorted(np.split(order, ends[:-1]), key=lambda group: int(group[0]))
-    return [array("q", group.tobytes()) for group in groups]
+    kind = "i" if len(codes) <= np.iinfo(np.int32).max else "q"
+    return [array(kind, group.astype(kind).tobytes()) for group in groups]
 
 
 def _codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar
 
 from llmtop import ids
-from llmtop.columns import are_at_most, in_order, indexed, integers, is_long
+from llmtop.columns import are_at_most, in_order, indexed, integers, is_long, narrow
 from llmtop.facts import GpuFact
 from llmtop.frozen import frozen
 from llmtop.lazy import GrowingTracks
@@ -472,7 +472,7 @@ def span_table(
     amount = array("d", [nan]) * len(start)
     if bytes_at is not None:
         amount = array("d", (value if value >= 0 else nan for value in rows.columns[bytes_at]))
-    return SpanTable(kind, names, tracks, name_id, track_id, start, end, join, amount)
+    return SpanTable(kind, names, tracks, name_id, track_id, start, end, narrow(join), amount)
 
 
 def joined(parts: Sequence[Rows]) -> Rows:

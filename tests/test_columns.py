@@ -128,6 +128,7 @@ def test_narrow_columns_are_worked_on_as_wide_ones_are(rows: list[tuple[int, int
         assert columns.picked(narrow, array("q", [len(rows) - 1, 0])) == array("b", [wide[-1], wide[0]])
         assert columns.in_order([times, narrow])[1] == array("b", columns.in_order([times, wide])[1])
         assert columns.chained([narrow, times, narrow]) == wide + times + wide
+        assert (columns.chained([narrow, narrow]).typecode, columns.chained([]).typecode) == ("b", "q")
         assert list(columns.first_rows(narrow).items()) == list(columns.first_rows(wide).items())
         assert columns.alike([narrow, times]) == columns.alike([wide, times])
         assert columns.shifted(narrow, 1 << 40) == columns.shifted(wide, 1 << 40)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,3 +33,24 @@ def test_it_is_given_back_before_a_file_that_was_read_is_shown(monkeypatch: pyte
     (one,) = loading.start_loading([Path("a")], read)
     one.future.result(30)
     assert told == ["read a", "given back"]
+
+
+def test_long_columns_go_back_when_they_are_freed() -> None:
+    """In a process of its own: the C library keeps the choice."""
+    code = """
+from array import array
+from llmtop import freed
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+freed.give_back_columns()
+for mb in (24, 8, 8):  # the first one would have the C library keep those that follow
+    kept = resident()
+    column = array("b", bytes(mb << 20))
+    above = array("b", bytes(1 << 20))
+    del column
+    print((resident() - kept) >> 20)
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert all(int(mb) <= 2 for mb in told), told

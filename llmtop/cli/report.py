@@ -114,6 +114,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from llmtop.cli.inputs import STANDARD_INPUT, opened_inputs
     from llmtop.cli.waiting import telling_progress
+    from llmtop.freed import give_back_columns, give_back_freed
     from llmtop.parsers.source_files import with_sources
 
     if args.output is not None and any(is_same_file(args.output, path) for path in args.paths):
@@ -121,9 +122,11 @@ def run(args: argparse.Namespace) -> int:
     if args.kernel is not None and args.by not in OF_KERNELS:
         raise UsageError(f"--kernel goes with --by {'|'.join(OF_KERNELS)}")
     check_source_dirs(args.source_dir)
+    give_back_columns()
     with opened_inputs(args.paths) as paths:
         with telling_progress(sys.stderr):
             trace = with_sources(read_report(paths, is_together=args.together), args.source_dir)
+        give_back_freed()
         if list(args.paths) == [STANDARD_INPUT]:
             trace = replace(trace, origin=replace(trace.origin, path="standard input"))
         return _print(args, trace)

@@ -6,6 +6,8 @@ the fused kernel reads the inputs and writes the outputs once.
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.kernels.counters import number
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.analysis.kernels.table import has_counters, kernels_of
-from llmtop.columns import alike
+from llmtop.columns import alike, in_order, narrow, picked
 from llmtop.facts import OriginFact
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S
@@ -62,7 +64,7 @@ class Chain:
     titles: tuple[str, ...]
     times: int
     run: tuple[int, ...]
-    launches: tuple[int, ...]
+    launches: array[int]
     total_ns: float
     saved_ns: float
     saved_bytes: float | None
@@ -77,11 +79,11 @@ def fusion_chains(trace: Trace) -> tuple[Chain, ...]:
     kernels = kernels_of(trace)
     if is_chosen(trace):
         return ()
-    found: defaultdict[tuple[int, ...], list[list[int]]] = defaultdict(list)
+    found: defaultdict[tuple[int, ...], array[int]] = defaultdict(lambda: array("q"))
     for stream in _streams(kernels):
         for run in _runs(kernels, stream):
-            found[tuple(kernels.table.name_id[i] for i in run)].append(run)
-    chains = sorted((_chain(kernels, runs) for runs in found.values()), key=lambda chain: -chain.saved_ns)
+            found[tuple(kernels.table.name_id[i] for i in run)].extend(run)
+    chains = sorted((_chain(kernels, *each) for each in found.items()), key=lambda chain: -chain.saved_ns)
     return tuple(_told_apart(kernels, chains))
 
 
@@ -109,9 +111,13 @@ def _told_apart(kernels: Kernels, chains: Sequence[Chain]) -> Iterator[Chain]:
 
 
 @lru_cache(maxsize=8)
-def chained_launches(trace: Trace) -> frozenset[int]:
-    """Launches that are a step of a chain."""
-    return frozenset(i for chain in fusion_chains(trace) for i in chain.launches)
+def chained_launches(trace: Trace) -> bytes:
+    """For each launch 1 where it is a step of a chain, and 0 where it stands alone."""
+    are_steps = bytearray(len(kernels_of(trace).table))
+    for chain in fusion_chains(trace):
+        for i in chain.launches:
+            are_steps[i] = 1
+    return bytes(are_steps)
 
 
 def is_chosen(trace: Trace) -> bool:
@@ -121,11 +127,11 @@ def is_chosen(trace: Trace) -> bool:
     return has_counters(trace) and isinstance(command, str) and any(option in command for option in options)
 
 
-def _streams(kernels: Kernels) -> Iterator[list[int]]:
+def _streams(kernels: Kernels) -> Iterator[array[int]]:
     """Launches by device and stream, in the order in which they ran (of a report: were captured)."""
     table = kernels.table
     for launches in alike([table.device, table.stream]) if len(table) else ():
-        yield sorted(launches, key=table.start_ns.__getitem__)  # -1 of all keeps the order of capture
+        yield in_order([picked(table.start_ns, launches), launches])[1]  # -1 of all keeps the order of capture
 
 
 def _runs(kernels: Kernels, launches: Sequence[int]) -> Iterator[list[int]]:
@@ -155,25 +161,29 @@ def is_step(kind: KernelKind) -> bool:
     return kind.family in _STEPS
 
 
-def _chain(kernels: Kernels, runs: Sequence[Sequence[int]]) -> Chain:
-    table = kernels.table
-    times = [[ns for i in run if (ns := table.duration_ns[i]) == ns] for run in runs]
-    bytes_between = [_bytes_between(kernels, run) for run in runs]
-    known = [amount for amount in bytes_between if amount is not None]
-    saved_ns = sum(
-        min(sum(ns) - max(ns, default=0.0), _time_between(kernels, run, amount) if amount is not None else float("inf"))
-        for run, ns, amount in zip(runs, times, bytes_between, strict=True)
-    )
-    titles = tuple(kernels.kind(i).title or table.functions[table.name_id[i]] for i in runs[0])
+def _chain(kernels: Kernels, names: Sequence[int], launches: array[int]) -> Chain:
+    """The runs of kernels of these names, whose launches follow one run after the other."""
+    durations, total_ns, saved_ns = kernels.table.duration_ns, 0.0, 0.0
+    saved_bytes: float | None = 0.0
+    for begin in range(0, len(launches), len(names)):
+        run = launches[begin : begin + len(names)]
+        known = [ns for i in run if (ns := durations[i]) == ns]
+        between = _bytes_between(kernels, run)
+        total_ns += sum(known)
+        at_most_ns = math.inf if between is None else _time_between(kernels, run, between)
+        saved_ns += min(sum(known) - max(known, default=0.0), at_most_ns)
+        saved_bytes = None if saved_bytes is None or between is None else saved_bytes + between
+    first = launches[: len(names)]
+    titles = tuple(kernels.kind(i).title or kernels.table.functions[name] for i, name in zip(first, names, strict=True))
     return Chain(
         what=_called(titles),
         titles=titles,
-        times=len(runs),
-        run=tuple(runs[0]),
-        launches=tuple(i for run in runs for i in run),
-        total_ns=sum(map(sum, times)),
+        times=len(launches) // len(names),
+        run=tuple(first),
+        launches=narrow(launches),
+        total_ns=total_ns,
         saved_ns=saved_ns,
-        saved_bytes=sum(known) if len(known) == len(runs) else None,
+        saved_bytes=saved_bytes,
     )
 
 

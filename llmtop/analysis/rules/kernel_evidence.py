@@ -108,7 +108,7 @@ class JudgedKernel:
     def is_chained(self) -> bool:
         """Whether all its launches are steps of chains that could be one kernel, which another finding is about."""
         chained = chained_launches(self.trace)
-        return all(launch in chained for launch in self.row.launches)
+        return all(map(chained.__getitem__, self.row.launches))
 
     @property
     def is_of_launches(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels import counters, counting
@@ -38,9 +39,9 @@ _SHOWN = 3
 def check(trace: Trace) -> Iterator[Finding]:
     """Of a timeline: a report of counters says more of each of them."""
     kernels = kernels_of(trace)
-    known = [ns for ns in kernels.table.duration_ns if ns == ns]
-    short = [ns for ns in known if ns < _SHORT_NS]
-    if has_counters(trace) or len(known) < _FEWEST or len(short) < _MOST * len(known):
+    known = sum(ns == ns for ns in kernels.table.duration_ns)
+    short = array("d", (ns for ns in kernels.table.duration_ns if ns < _SHORT_NS))
+    if has_counters(trace) or known < _FEWEST or len(short) < _MOST * known:
         return
     share = sum(short) / kernels.total_ns
     if share < _NOTABLE_SHARE:
@@ -52,10 +53,10 @@ def check(trace: Trace) -> Iterator[Finding]:
         rule=id,
         severity=Severity.INFO,
         subject="kernels",
-        message=f"{percent(100 * len(short) / len(known))} of the launches are shorter than {duration(_SHORT_NS)}: "
+        message=f"{percent(100 * len(short) / known)} of the launches are shorter than {duration(_SHORT_NS)}: "
         f"{percent(100 * share)} of the kernels' time",
         evidence=(
-            f"{len(short)} of {len(known)} launches, {duration(sum(short))} (nsys)",
+            f"{len(short)} of {known} launches, {duration(sum(short))} (nsys)",
             f"by kind: {', '.join(largest)}",
         ),
         action=_ACTION.of(trace),

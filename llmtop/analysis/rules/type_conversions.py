@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -43,13 +44,12 @@ def check(trace: Trace) -> Iterator[Finding]:
         return
     chained = chained_launches(trace)
     durations = kernels.table.duration_ns
-    alone = [
-        i
-        for row in kernels.groups()
-        if kernels.kind(row.launches[0]).family is KernelFamily.CONVERSION
-        for i in row.launches
-        if i not in chained and durations[i] == durations[i]
-    ]
+    conversions = (
+        row.launches for row in kernels.groups() if kernels.kind(row.launches[0]).family is KernelFamily.CONVERSION
+    )
+    alone = array(
+        "q", (i for launches in conversions for i in launches if not chained[i] and durations[i] == durations[i])
+    )
     alone_ns = sum(durations[i] for i in alone)
     share = kernels.share(alone_ns) or 0.0
     if share < _NOTABLE_SHARE:

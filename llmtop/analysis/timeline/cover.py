@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-from llmtop.columns import differences, in_order, is_long, is_rising, picked, reaches, shifted, steps_above, sums_before
+from llmtop.columns import differences, in_order, is_long, picked, reaches, shifted, steps_above, sums_before
 from llmtop.frozen import frozen
 
 
 @frozen
 class Cover:
-    """Stretches that neither overlap nor touch, in order; `before` is the length of all before each, and of all."""
+    """Stretches that neither overlap nor touch, in order; `before` is the length of all before each, and of all.
 
-    begins: Sequence[int]
-    closes: Sequence[int]
-    before: Sequence[int]
+    When each ends is told by both: a third column of a million stretches would take as much room again.
+    """
+
+    begins: array[int]
+    before: array[int]
 
     @classmethod
     def of(cls, starts: array[int], ends: array[int]) -> Cover:
@@ -26,14 +28,14 @@ class Cover:
         8
         """
         if not starts:
-            return cls((), (), (0,))
+            return cls(array("q"), array("q", [0]))
         starts, ends = in_order([starts, ends])
-        reach = ends if is_rising(ends) else reaches(ends)
+        reach = reaches(ends)
         news = steps_above(starts, reach)
         if len(news) < len(starts) - 1:
             last = array("q", [*shifted(news, -1), len(starts) - 1])
             starts, reach = picked(starts, array("q", [0, *news])), picked(reach, last)
-        return cls(starts, reach, sums_before(differences(reach, starts)))
+        return cls(starts, sums_before(differences(reach, starts)))
 
     @classmethod
     def union(cls, covers: Iterable[Cover]) -> Cover:
@@ -43,6 +45,11 @@ class Cover:
             starts.extend(one.begins)
             ends.extend(one.closes)
         return cls.of(starts, ends)
+
+    @property
+    def closes(self) -> array[int]:
+        """When each stretch ends; made anew."""
+        return differences(self.begins, differences(self.before[:-1], self.before[1:]))
 
     @property
     def total(self) -> int:
@@ -55,16 +62,20 @@ class Cover:
 
     def lengths_within(self, start: int, end: int) -> Iterator[int]:
         """How much of each stretch that lies at least in part between two moments does."""
-        for i in range(bisect_right(self.closes, start), bisect_left(self.begins, end)):
-            yield min(self.closes[i], end) - max(self.begins[i], start)
+        first = bisect_right(self.begins, start)
+        for i in range(max(0, first - 1), bisect_left(self.begins, end)):
+            length = min(self._close(i), end) - max(self.begins[i], start)
+            if length > 0:
+                yield length
 
     def overlap(self, other: Cover) -> int:
         """How much time both cover, in ns."""
-        if not is_long(len(self.begins)):
-            return sum(map(other.within, self.begins, self.closes))
-        return other._until_all(self.closes) - other._until_all(self.begins)
+        closes = self.closes
+        if not is_long(len(closes)):
+            return sum(map(other.within, self.begins, closes))
+        return other._until_all(closes) - other._until_all(self.begins)
 
-    def _until_all(self, moments: Sequence[int]) -> int:
+    def _until_all(self, moments: array[int]) -> int:
         """How much is covered until each of many moments, added up."""
         import numpy as np
 
@@ -79,4 +90,7 @@ class Cover:
 
     def _until(self, t_ns: int) -> int:
         i = bisect_right(self.begins, t_ns)
-        return self.before[i] - max(0, self.closes[i - 1] - t_ns) if i else 0
+        return self.before[i] - max(0, self._close(i - 1) - t_ns) if i else 0
+
+    def _close(self, i: int) -> int:
+        return self.begins[i] + self.before[i + 1] - self.before[i]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.timeline.cover import Cover
 from llmtop.analysis.timeline.steps import find_steps
 from llmtop.analysis.timeline.work import work_by_gpu
-from llmtop.columns import alike, differences, limited, picked, rows_by_key, spread
+from llmtop.columns import alike, chained, differences, limited, picked, rows_by_key, spread
 from llmtop.frozen import frozen
 from llmtop.model import GPU_WORK, NS_PER_S, SpanKind, Unknown
 
@@ -275,10 +275,7 @@ def _sizes(group: _Alike) -> Statistics | None:
 
 
 def _joins(tables: Iterable[SpanTable]) -> array[int]:
-    joins = array("q")
-    for spans in tables:
-        joins.extend(spans.correlation)
-    return joins
+    return chained(spans.correlation for spans in tables)
 
 
 def _idle(trace: Trace) -> Cover | Unknown:
@@ -306,13 +303,11 @@ class _Calls:
 
     @classmethod
     def of(cls, tables: Iterable[SpanTable]) -> _Calls:
-        found = cls(array("q"), array("q"), array("q"))
-        for spans in tables:
-            are_async = ["Async" in name for name in spans.names]
-            found.joins.extend(spans.correlation)
-            found.ends.extend(spans.end_ns)
-            found.are_async.extend(map(are_async.__getitem__, spans.name_id))
-        return found
+        calls, are_async = list(tables), array("b")
+        for spans in calls:
+            by_name = ["Async" in name for name in spans.names]
+            are_async.extend(map(by_name.__getitem__, spans.name_id))
+        return cls(_joins(calls), chained(spans.end_ns for spans in calls), are_async)
 
     def held(self, group: _Alike) -> int | Unknown:
         """How many of these copies kept the asynchronous call that asked for them until they had ended."""

@@ -221,7 +221,7 @@ class Demands:
             picked(calls.start_ns, asked.by),
             picked(self._claimed[calls.kind], asked.by),
             *(picked(column, asked.rows) for column in (works.end_ns, *_kernels_and_bytes(works))),
-            picked(differences(works.end_ns, works.start_ns), asked.rows),
+            picked(narrow(differences(works.end_ns, works.start_ns)), asked.rows),
             firsts,
         )
 
@@ -249,11 +249,9 @@ class Demands:
     def _of(self, thread: TrackId) -> Demand:
         numbers = {number for claim, number in self._numbers.items() if thread in claim}
         asked, ended, *added = self._work_of(numbers)
-        launches = sorted(
-            chain.from_iterable(compress(starts, map(numbers.__contains__, own)) for starts, own in self._launches)
-        )
+        launches = self._launches_of(numbers)
         kernels, copied, ns, firsts = (narrow(sums_before(column)) for column in added)
-        return Demand(self._gpus_for(thread), asked, reaches(ended), kernels, copied, ns, firsts, array("q", launches))
+        return Demand(self._gpus_for(thread), asked, reaches(ended), kernels, copied, ns, firsts, launches)
 
     def _work_of(self, numbers: Collection[int]) -> Sequence[array[int]]:
         """The columns of the works with these claims; as they are where that is all works."""
@@ -261,6 +259,14 @@ class Demands:
             return self._work
         chosen = bytes(map(numbers.__contains__, self._claim))
         return [array(column.typecode, compress(column, chosen)) for column in self._work]
+
+    def _launches_of(self, numbers: Collection[int]) -> array[int]:
+        """When the launch calls with these claims began; as they are where that is all calls."""
+        if len(numbers) == len(self._numbers):
+            began = [starts for starts, _ in self._launches]
+        else:
+            began = [array("q", compress(starts, map(numbers.__contains__, own))) for starts, own in self._launches]
+        return in_order([chained(began)])[0]
 
     def _gpus_for(self, thread: TrackId) -> tuple[TrackId, ...]:
         """The GPUs that a thread gave work to; else those that work for it, else those of its process."""
@@ -301,8 +307,8 @@ def _kernels_and_bytes(works: SpanTable) -> tuple[array[int], array[int]]:
     if works.kind == SpanKind.MEMCPY:
         moved = array("q", (int(amount) if amount == amount else 0 for amount in works.amount))
     else:
-        moved = array("q", [0]) * len(works)
-    return array("q", [int(works.kind == SpanKind.KERNEL)]) * len(works), moved
+        moved = array("b", [0]) * len(works)
+    return array("b", [works.kind == SpanKind.KERNEL]) * len(works), moved
 
 
 @lru_cache(maxsize=2)

@@ -6,7 +6,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
@@ -88,36 +88,31 @@ def stream_times(trace: Trace) -> Mapping[TrackId, WorkTime]:
 
 
 def _times(trace: Trace, owner: Callable[[str], TrackId]) -> Mapping[TrackId, WorkTime]:
-    parts: dict[TrackId, list[tuple[str, KernelFamily | None, Columns]]] = defaultdict(list)
+    parts: dict[TrackId, list[tuple[KernelFamily | None, Cover]]] = defaultdict(list)
     for kind in GPU_WORK:
         if (spans := trace.spans.get(kind)) is not None:
-            for track, family, columns in _parts(spans, owner):
-                parts[track].append((kind, family, columns))
+            for track, family, cover in _parts(spans, owner):
+                parts[track].append((family, cover))
     return {track: _work_time(own) for track, own in parts.items()}
 
 
-Columns: TypeAlias = "tuple[array[int], array[int]]"
-"""Starts and ends of spans."""
-
-
-def _parts(spans: SpanTable, owner: Callable[[str], TrackId]) -> Iterator[tuple[TrackId, KernelFamily | None, Columns]]:
-    """The spans of each owner; of kernels, those of each family."""
+def _parts(spans: SpanTable, owner: Callable[[str], TrackId]) -> Iterator[tuple[TrackId, KernelFamily | None, Cover]]:
+    """What the spans of each owner cover; of kernels, those of each family."""
     families = [kernel_kind(name).family if spans.kind == SpanKind.KERNEL else None for name in spans.names]
     owners = [owner(track) for track in spans.tracks]
-    found: dict[tuple[TrackId, KernelFamily | None], Columns] = {}
+    found: dict[tuple[TrackId, KernelFamily | None], tuple[array[int], array[int]]] = {}
     for same in alike([spans.track_id, spans.name_id]) if len(spans) else ():
         key = owners[spans.track_id[same[0]]], families[spans.name_id[same[0]]]
         starts, ends = found.setdefault(key, (array("q"), array("q")))
         starts.extend(picked(spans.start_ns, same))
         ends.extend(picked(spans.end_ns, same))
-    for (own, family), columns in found.items():
-        yield own, family, columns
+    for own, family in list(found):
+        yield own, family, Cover.of(*found.pop((own, family)))
 
 
-def _work_time(parts: Sequence[tuple[str, KernelFamily | None, Columns]]) -> WorkTime:
-    kernels = [(family, columns) for kind, family, columns in parts if kind == SpanKind.KERNEL and family is not None]
-    families = {family: Cover.of(*columns) for family, columns in kernels}
-    others = [Cover.of(*columns) for kind, _, columns in parts if kind != "kernel"]
+def _work_time(parts: Sequence[tuple[KernelFamily | None, Cover]]) -> WorkTime:
+    families = {family: cover for family, cover in parts if family is not None}
+    others = [cover for family, cover in parts if family is None]
     every = Cover.union(families.values())
     computing = [cover for family, cover in families.items() if family is not KernelFamily.COMMUNICATION]
     return WorkTime(
