@@ -251,6 +251,18 @@ async def test_enter_opens_all_that_is_known_of_a_kernel() -> None:
         assert "[1 Kernels]" in app.screen_text()
 
 
+async def test_a_kernels_page_lists_its_keys_as_other_screens_do() -> None:
+    app = ExploreApp([read(report())])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("enter")
+        await settle(pilot)
+        assert "q back" in app.screen_text().splitlines()[-1]
+        await pilot.resize_terminal(80, 13)
+        await settle(pilot)
+        assert "q back" not in app.screen_text()
+
+
 async def test_help_and_screenshot_work_over_the_details_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLMTOP_SCREENSHOTS", str(tmp_path))
     app = ExploreApp([read(report())])

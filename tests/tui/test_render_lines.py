@@ -132,6 +132,15 @@ def test_prose_is_broken_at_spaces() -> None:
     assert [strip.text for strip in prose("one two three", 8, LOOK)] == ["one two ", "three   "]
 
 
+def test_a_word_that_is_wider_than_a_line_is_broken_where_its_names_end() -> None:
+    kernel = "void at::native::reduce_kernel<512, at::native::ReduceOp<float>>(int)"
+    assert wrap(kernel, 30, LOOK) == ["void at::native::", "reduce_kernel<512, at::", "native::ReduceOp<float>>(int)"]
+    assert wrap(kernel, 31, LOOK)[0] == "void at::native::reduce_kernel<"
+    assert wrap("nsys /a/b/c,d/e", 14, LOOK) == ["nsys", "/a/b/c,d/e"], "to be typed as it stands"
+    assert wrap("/srv/models/llama/weights", 14, LOOK) == ["/srv/models/", "llama/weights"]
+    assert wrap("of 0123456789", 8, LOOK) == ["of", "01234567", "89"]
+
+
 def test_every_role_has_a_style_and_weight_where_colour_says_much() -> None:
     assert all(LOOK.style(role) is not None for role in ROLES)
     assert LOOK.style("bad").bold

@@ -67,6 +67,7 @@ class ListPane(TablePane, View[V], Generic[V]):
     ListPane.-open TextPane { display: block; max-height: 100%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", "details", tooltip="Details of the row"),
         Binding("pageup", "page_details(-1)", "details", show=False, priority=True, tooltip="A page of open details"),
         Binding("pagedown", "page_details(1)", "details", show=False, priority=True, tooltip="A page of open details"),
     ]
@@ -117,6 +118,10 @@ class ListPane(TablePane, View[V], Generic[V]):
         if action == "in_time":
             return self._trace is not None and bool(self._trace.spans)
         return super().check_action(action, parameters)
+
+    def action_choose(self) -> None:
+        """Open the row under the cursor."""
+        self.table.choose()
 
     def action_page_details(self, step: int) -> None:
         """Read on in details that do not fit."""

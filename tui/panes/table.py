@@ -360,7 +360,6 @@ class TablePane(Vertical, FaultBorder):
     TablePane.-filtering Input { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "choose", "details", tooltip="Details of the row"),
         Binding(_FILTER_KEY, "filter", "filter", key_display="/", tooltip="Filter the rows"),
         Binding("escape", "clear_filter", "clear", show=False, tooltip="Clear the filter"),
     ]
@@ -416,10 +415,6 @@ class TablePane(Vertical, FaultBorder):
         if action == "clear_filter":
             return bool(self.table.order.filter_text) or self.has_class("-filtering")
         return super().check_action(action, parameters)
-
-    def action_choose(self) -> None:
-        """Open the row under the cursor."""
-        self.table.choose()
 
     def action_filter(self) -> None:
         """Open the filter."""

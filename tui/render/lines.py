@@ -25,6 +25,10 @@ _LONG, _LONGEST_MARKS = 4, 64
 _INDENT = 2
 _ASIDE = re.compile(r" \([^()]*\)")
 _WORD = re.compile(r"\s*\S+|\s+")
+_NAMES = re.compile(r".+?(?:::|[<,(/]|$)")
+"""What a long word is made of: of functions and paths."""
+_CODE = re.compile(r"::|<")
+"""In a word that nobody copies into a shell."""
 
 
 def width_of(text: str) -> int:
@@ -253,26 +257,41 @@ def _pair(key: str, value: Sequence[Part], key_width: int, width: int, look: Loo
 
 
 def wrap(text: str, width: int, look: Look) -> list[str]:
-    """A text as lines of at most `width` cells, broken at spaces where there are any."""
+    """A text as lines of at most `width` cells, broken at spaces.
+
+    A word that is wider is broken after what parts its names; so is one of code that would leave half a line empty.
+
+    >>> wrap("void cutlass::Kernel<Tile<64, 64>>", 24, Look())
+    ['void cutlass::Kernel<', 'Tile<64, 64>>']
+    """
     return list(_wrapped(text, max(1, width), look))
 
 
 def _wrapped(text: str, width: int, look: Look) -> Iterator[str]:
     current = ""
     for word in text.split():
-        joined = f"{current} {word}" if current else word
-        if width_of(joined) <= width:
-            current = joined
-            continue
-        if current:
-            yield current
-        while width_of(word) > width:
-            head = _head(word, width) or word[:1]
-            yield head
-            word = word[len(head) :]
-        current = word
+        gap, used = " " if current else "", width_of(current)
+        is_of_code = used < width / 2 and _CODE.search(word)
+        is_whole = width_of(word) <= (width - used - len(gap) if is_of_code else width)
+        for piece in [word] if is_whole else _NAMES.findall(word):
+            joined, gap = current + gap + piece, ""
+            if width_of(joined) <= width:
+                current = joined
+                continue
+            if current:
+                yield current
+            *whole, current = _chopped(piece, width)
+            yield from whole
     if current:
         yield current
+
+
+def _chopped(text: str, width: int) -> Iterator[str]:
+    while width_of(text) > width:
+        head = _head(text, width) or text[:1]
+        yield head
+        text = text[len(head) :]
+    yield text
 
 
 def wrap_parts(parts: Sequence[Part], width: int) -> list[list[Part]]:

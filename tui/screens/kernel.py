@@ -197,9 +197,9 @@ class KernelScreen(Dialog):
     KernelScreen.-metrics #about { height: 2fr; }
     KernelScreen.-metrics #metrics { height: 3fr; }
     KernelScreen.-narrow LaunchRooflinePane { display: none; }
-    KernelScreen.-low #metrics { height: 6; }
-    KernelScreen.-low.-metrics #about { height: 5; }
-    KernelScreen.-low.-metrics #metrics { height: 1fr; }
+    KernelScreen.-short #metrics { height: 6; }
+    KernelScreen.-short.-metrics #about { height: 5; }
+    KernelScreen.-short.-metrics #metrics { height: 1fr; }
     KernelScreen.-tiny #metrics { display: none; }
     KernelScreen.-tiny #about { height: 1fr; }
     KernelScreen.-tiny.-metrics #metrics { display: block; }
@@ -292,8 +292,9 @@ class KernelScreen(Dialog):
 
     def _fit(self, size: Size) -> None:
         """Arrange the parts for what there is to show in the room that there is."""
-        self.set_class(size.height < 30, "-low")
+        self.set_class(size.height < 30, "-short")
         self.set_class(size.height < 18, "-tiny")
+        self.set_class(size.height < 14, "-low")  # of any screen: without its list of keys
         self.set_class(size.width < 100 or self._details is None, "-narrow")
         self.set_class(self._details is None, "-bare")
 
