@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,8 +138,23 @@ class DirectoryExport(Export):
         self._connection.execute(f'CREATE TABLE "{table}" ({", ".join(f"{_quoted(name)}" for name in names)})')
         places = ", ".join("?" * len(names))
         for batch in self._batches(table):
-            rows = zip(*(map(_value, column.to_pylist()) for column in batch.columns), strict=True)
+            rows = zip(*(map(_value, self._values(column)) for column in batch.columns), strict=True)
             self._connection.executemany(f'INSERT INTO "{table}" VALUES ({places})', rows)
+
+    def _values(self, column: Any) -> Iterable[object]:
+        """Those of a column; nsys says of NVTX payloads, which are bytes, that they are text."""
+        types = self._arrow.types
+        if not (types.is_string(column.type) or types.is_large_string(column.type)):
+            values: list[object] = column.to_pylist()
+            return values
+        return map(_text, column.cast(self._arrow.large_binary()).to_pylist())
+
+
+def _text(written: bytes | None) -> str | bytes | None:
+    try:
+        return None if written is None else written.decode()
+    except UnicodeDecodeError:
+        return written
 
 
 def _quoted(name: str) -> str:

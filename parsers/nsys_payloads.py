@@ -1,8 +1,9 @@
 """What NVTX events say beside their text: category, payload, and of ranges that are started and ended on which threads.
 
 Payloads of the NVTX extension are bytes with a schema (nvToolsExtPayload.h of NVTX 3). An export has them behind 32
-bytes: domain, schema (each in 8 bytes of which 4 count), the size of what follows, and of all. NCCL tells by them how
-much it sends, over which communicator.
+bytes: domain, schema (each in 8 bytes of which 4 count), the size of what follows, and of all. NVTX's headers have no
+such structure and nsys's manual does not tell of it: it is nsys's own, as others read it of exports of 2026 too. NCCL
+tells by payloads how much it sends, over which communicator.
 """
 
 from __future__ import annotations
@@ -122,8 +123,9 @@ class _Events:
         text = event.get("jsonText") or texts.get(event.get("jsonTextId"))
         if isinstance(text, str):
             yield from _of_json(text)
-        if isinstance(written := event.get("binaryData"), bytes):
-            yield from self._of_bytes(written)
+        written = event.get("binaryData")
+        if isinstance(written, bytes | str):  # a folder of tables has text where the bytes happen to be some
+            yield from self._of_bytes(written.encode() if isinstance(written, str) else written)
         if event["eventType"] == _STARTED_ENDED:
             yield from _of_started(event)
 
@@ -142,9 +144,9 @@ class _Events:
         if len(written) < _HEADER.size:
             yield "payload", f"{len(written)} bytes"
             return
-        domain, _, schema, _, size, whole = _HEADER.unpack_from(written)
+        domain, _, schema, _, size, _ = _HEADER.unpack_from(written)
         entries = self._schemas.get((domain, schema), ())
-        if whole != len(written) or size != whole - _HEADER.size or not entries:
+        if size != len(written) - _HEADER.size or not entries:
             yield "payload", f"{len(written)} bytes without a schema in this export"
             return
         for entry in entries:

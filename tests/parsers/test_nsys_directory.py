@@ -158,3 +158,12 @@ def test_a_real_folder_is_read_as_the_real_database(arrow: Any, tmp_path: Path, 
         if subprocess.run([*command, str(REAL)], capture_output=True, check=False).returncode:
             pytest.skip(f"this nsys exports no {kind}")
     assert spans(load(tmp_path / kind)) == spans(load(tmp_path / "sqlite"))
+
+
+def test_bytes_that_are_said_to_be_text_are_read_as_bytes(arrow: Any, tmp_path: Path) -> None:
+    """As nsys writes NVTX payloads; where they happen to be text they are that."""
+    written = arrow.array([b"\xff\xfe", b"text", None], arrow.large_binary())
+    column = arrow.LargeStringArray.from_buffers(3, *written.buffers()[1:], written.buffers()[0])
+    write_arrow(arrow.table({"binaryData": column}), tmp_path / "SOME")
+    rows = DirectoryExport(tmp_path).execute("SELECT binaryData FROM SOME").fetchall()
+    assert rows == [(b"\xff\xfe",), ("text",), (None,)]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from llmtop.analysis.kernels.elsewhere import Elsewhere
     from llmtop.analysis.kernels.occupancy import Occupancy
     from llmtop.analysis.pages.launch import LaunchView
+    from llmtop.analysis.pages.launch_call import LaunchCall
     from llmtop.analysis.views import RooflinePoint
     from llmtop.tui.render.look import Look
 
@@ -51,10 +52,27 @@ def _lines(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
     yield from _advised(view, width, look)
     if view.sent:
         yield from _titled("sends", view.sent, width, look)
+    if view.call is not None:
+        yield from _launched(view.call, width, look)
+    if view.step is not None:
+        yield from _titled("step", str(view.step), width, look)
     if view.ranges:
         yield from _titled("ranges", " > ".join(view.ranges), width, look)
     if view.name != view.short:
         yield from _titled("full name", view.name, width, look, "dim")
+
+
+def _launched(call: LaunchCall | Unknown, width: int, look: Look) -> Iterator[Strip]:
+    if isinstance(call, Unknown):
+        return _titled("launched", f"unknown: {call}", width, look, "dim")
+    queued = "not queued: it had begun when the call returned"
+    queue = queued if call.queue_ns is None else f"queued {duration(call.queue_ns)} of that, after the call returned"
+    return _titled(
+        "launched",
+        f"by {call.name} on {call.thread}, {duration(call.latency_ns)} before it began; {queue}",
+        width,
+        look,
+    )
 
 
 def _what(view: LaunchView) -> str:

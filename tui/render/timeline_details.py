@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.timeline.rows import kind_title
-from llmtop.analysis.timeline.span_facts import Between, SpanFacts
+from llmtop.analysis.timeline.span_facts import Between, SpanFacts, track_name
 from llmtop.frozen import frozen
 from llmtop.tui.render.lines import Part, wrap, wrap_parts
 from llmtop.units import binary_bytes, count, duration, percent
@@ -101,7 +101,9 @@ def _pair(timeline: TraceTimeline, facts: SpanFacts) -> Sequence[Part] | None:
     if facts.launch_ns is not None:
         queue = "not queued" if facts.queue_ns is None else f"queued {duration(facts.queue_ns)}"
         parts = [("g: launched ", "dim"), (f"{duration(facts.launch_ns)} before", "value"), (f", {queue}", "text")]
-        return [*parts, (" by ", "dim"), (name, "text")]
+        spans, row = timeline.span(facts.partner)
+        thread = track_name(timeline.trace, spans.tracks[spans.track_id[row]])
+        return [*parts, (" by ", "dim"), (name, "text"), (" on ", "dim"), (thread, "text")]
     start = timeline.times(facts.partner)[0]
     number = "" if facts.partners == 1 else f"{count(facts.partners)} works, the first "
     delay = f"{duration(start - facts.start_ns)} later "

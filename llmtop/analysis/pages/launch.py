@@ -13,6 +13,7 @@ from llmtop.analysis.kernels.lacking import missing_of_launch
 from llmtop.analysis.kernels.occupancy import Occupancy, occupancy
 from llmtop.analysis.kernels.stalls import Stalls
 from llmtop.analysis.kernels.table import Dim3, KernelFacts, Kernels, dram_point, kernels_of, roofline_view
+from llmtop.analysis.pages.launch_call import LaunchCall, StepOfLaunch, launch_call, step_of_launch
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.timeline.collectives import collectives, speed_text
 from llmtop.analysis.views import RooflinePoint, RooflineView
@@ -80,6 +81,8 @@ class LaunchView:
         elsewhere: The same kernel in other reports.
         sent: What it exchanges with other ranks and how fast, in a sentence; empty of other kernels.
         beside: What differs from a baseline, where there is one.
+        call: What launched it; None of a report without a timeline.
+        step: In which it was launched; None where there are no steps, or it is in none.
     """
 
     launch: int
@@ -105,6 +108,8 @@ class LaunchView:
     elsewhere: tuple[Elsewhere, ...]
     sent: str = ""
     beside: LaunchBeside | None = None
+    call: LaunchCall | Unknown | None = None
+    step: StepOfLaunch | None = None
 
     @property
     def verdict(self) -> Verdict | Unknown:
@@ -130,6 +135,7 @@ def launch_view(trace: Trace, launch: int, reports: Sequence[tuple[str, Trace]] 
     ns, short = kernels.table.duration_ns[launch], kernels.short_name(launch)
     share, when = kernels.share(ns), launch_stretch(trace, launch)
     command, no_command = missing_of_launch(trace, launch)
+    call = launch_call(trace, launch)
     return LaunchView(
         launch=launch,
         launches=len(kernels.table),
@@ -143,19 +149,28 @@ def launch_view(trace: Trace, launch: int, reports: Sequence[tuple[str, Trace]] 
         facts=facts,
         levels=tuple(_levels(metrics)),
         estimated_occupancy=_estimated(kernels.table.estimated_occupancy, launch),
-        occupancy=occupancy(metrics)
-        if details is not None
-        else Occupancy(kernels.no_counters, kernels.no_counters, ()),
+        occupancy=_occupancy(kernels, metrics),
         point=dram_point(facts.roofline, short, share or 0.0),
         roofline=roofline_view(trace, launch),
         findings=_findings_of(trace, kernels, launch),
         advice=() if details is None else tuple(_advice(details.rules(launch))),
-        ranges=() if details is None else details.ranges(launch),
+        ranges=_ranges(call) if details is None else details.ranges(launch),
         command=command,
         no_command=no_command,
         elsewhere=elsewhere(trace, launch, reports),
         sent=_sent(trace, launch, ns),
+        call=call,
+        step=step_of_launch(trace, launch),
     )
+
+
+def _occupancy(kernels: Kernels, metrics: Counters) -> Occupancy:
+    why = kernels.no_counters
+    return Occupancy(why, why, ()) if kernels.table.details is None else occupancy(metrics)
+
+
+def _ranges(call: LaunchCall | Unknown | None) -> tuple[str, ...]:
+    return call.ranges if isinstance(call, LaunchCall) else ()
 
 
 def _sent(trace: Trace, launch: int, ns: float) -> str:
