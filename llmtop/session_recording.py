@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import threading
 import time
@@ -15,6 +14,7 @@ from llmtop.errors import FileError
 from llmtop.facts import OriginFact
 from llmtop.model import NS_PER_S
 from llmtop.recording.writer import RecordingWriter
+from llmtop.state import state_folder
 from llmtop.text import clean, quoted
 from llmtop.units import binary_bytes, clock_time
 
@@ -41,9 +41,8 @@ class Recorded(Protocol):
 
 
 def recordings_folder() -> Path:
-    """Where recordings go: where programs keep their state (XDG base directories)."""
-    state = Path(os.environ.get("XDG_STATE_HOME", ""))
-    return (state if state.is_absolute() else Path.home() / ".local" / "state") / "llmtop" / "recordings"
+    """Where recordings go that are given no place."""
+    return state_folder() / "recordings"
 
 
 def new_path(folder: Path | None = None, prefix: str = "", suffix: str = "") -> Path:

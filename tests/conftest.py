@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,12 @@ def pytest_collection_finish() -> None:
 def _no_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load no probes into the kernel of the machine, except in the tests that are about them."""
     monkeypatch.setenv("LLMTOP_NO_EBPF", "1")
+
+
+@pytest.fixture(autouse=True)
+def _no_memory(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Remember nothing from one test to another, and nothing of whoever runs them."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state" / os.urandom(8).hex()))
 
 
 @pytest.fixture(scope="session")

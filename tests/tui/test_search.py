@@ -86,8 +86,13 @@ async def test_places_in_the_session_are_gone_to_and_marked_in_turn() -> None:
         assert pane_of(app).at == at, "it stays there"
         await press(pilot, "n")
         assert [notice.message for notice in app._notifications] == [
-            "n works in 6 Session: The next or the last place of the text\n"
-            "n works in Speed of light: The next or the last place of the text"
+            "\n".join(
+                f"n works in {view}: The next or the last place of the text"
+                for view in (
+                    *("6 Session", "Instruction mix", "PM samples"),
+                    *("Section tables", "Speed of light", "Warps"),
+                )
+            )
         ]
 
 

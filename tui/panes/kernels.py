@@ -17,11 +17,14 @@ from llmtop.analysis.kernels.table import (
     Grouping,
     KernelRows,
     Totals,
+    has_counters,
     kernel_table,
 )
 from llmtop.model import Trace, Unknown
+from llmtop.text import clean
 from llmtop.tui.panes.lines import PagedPane
 from llmtop.tui.panes.report import IN_TIME, KernelWanted, ListPane
+from llmtop.tui.remembered import remember_columns, remembered_columns
 from llmtop.tui.render.histograms import ROWS, across_of, draw_histograms
 from llmtop.units import duration, percent
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from textual.strip import Strip
     from textual.widget import Widget
 
+    from llmtop.analysis.kernels.table import ColumnField
     from llmtop.analysis.views import TableView
     from llmtop.model import Stretch
     from llmtop.tui.contents import Contents
@@ -92,6 +96,7 @@ class KernelsPane(ListPane[KernelRows]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("h", "histograms", "histograms", tooltip="Histograms of all launches, or the table again"),
         Binding("b", "group", "group by", tooltip="Group by name and shape, by name, not at all, or by range"),
+        Binding("c", "columns", "columns", tooltip="Metrics of the report as columns of the table"),
         IN_TIME,
     ]
 
@@ -100,6 +105,8 @@ class KernelsPane(ListPane[KernelRows]):
         self.histograms = HistogramsPane()
         self.grouping = Grouping.SHAPE
         self._was_moved = False
+        self._metrics: tuple[str, ...] | None = None
+        """Metrics that are columns; None where nobody has looked yet which were chosen the last time."""
 
     @classmethod
     def why_not(cls, trace: Trace) -> Unknown | None:
@@ -121,9 +128,11 @@ class KernelsPane(ListPane[KernelRows]):
         return self.histograms.contents() if self._has_histograms else super().contents()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Histograms have no rows to filter or to find in time."""
-        if action in ("filter", "clear_filter", "in_time") and self._has_histograms:
+        """Histograms have no rows to filter or to find in time, and timelines no metrics."""
+        if action in ("filter", "clear_filter", "in_time", "columns") and self._has_histograms:
             return False
+        if action == "columns":
+            return self._trace is not None and has_counters(self._trace)
         return super().check_action(action, parameters)
 
     def action_histograms(self) -> None:
@@ -137,12 +146,41 @@ class KernelsPane(ListPane[KernelRows]):
 
     def view(self, trace: Trace) -> KernelRows | Unknown:
         table = kernel_table(trace, self.grouping)
+        more = self._metric_columns(trace) if has_counters(trace) else ()
         if self.context.baseline is not None:
             # Imported here: most files are looked at by themselves.
             from llmtop.analysis.pages.diff.beside_baseline import baseline_columns
 
-            table = replace(table, more=baseline_columns(trace, self.context.baseline.trace))
-        return no_kernels(trace) or table
+            more = (*baseline_columns(trace, self.context.baseline.trace), *more)
+        return no_kernels(trace) or replace(table, more=more)
+
+    def _metric_columns(self, trace: Trace) -> tuple[ColumnField, ...]:
+        """What was chosen, here or the last time, as far as the report has it."""
+        if self._metrics is None:
+            self._metrics = remembered_columns()
+        if not self._metrics:
+            return ()
+        # Imported here: most tables have the columns that they come with.
+        from llmtop.analysis.kernels.metric_columns import metric_columns
+
+        return metric_columns(trace, self._metrics)
+
+    def action_columns(self) -> None:
+        """Let metrics be chosen as columns."""
+        from llmtop.tui.screens.columns import ColumnsScreen
+
+        if self._trace is not None and not no_kernels(self._trace):
+            self.app.push_screen(ColumnsScreen(self._trace, self._metrics or (), self._take_columns))
+
+    def _take_columns(self, names: tuple[str, ...]) -> None:
+        """Show these, and remember them."""
+        self._metrics = names
+        try:
+            remember_columns(names)
+        except OSError as error:
+            self.notify(f"the columns are not remembered: {clean(str(error))}", severity="warning", markup=False)
+        if self._trace is not None:
+            self.show(self._trace)
 
     def rows(self, view: KernelRows, trace: Trace) -> KernelRows:
         return view
