@@ -334,6 +334,21 @@ async def test_one_gpu_offers_no_keys_of_a_table() -> None:
         assert "p pin" in (await press(pilot, "3")).splitlines()[-1]
 
 
+async def test_all_that_is_known_of_a_gpu_is_scrolled_to() -> None:
+    app = fixed_app()
+    async with running(app, (80, 24)) as pilot:
+        assert "lines 1 to" not in await press(pilot, "3", "down")
+        text = await press(pilot, "z")
+        assert "lines 1 to 11 of " in text
+        assert "580.159.04" not in text
+        assert "lines 2 to 12 of " in await press(pilot, "down")
+        text = await press(pilot, "end")
+        assert "580.159.04" in text
+        of = text.split("lines 11 to 21 of ")[1].split()[0]
+        assert f"3 GPU: {of} lines" in " ".join((await press(pilot, "y")).split()), "copied, not only what is seen"
+        assert "lines 11" not in await press(pilot, "z")
+
+
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
 async def test_zoomed_gpus_show_facts_and_processes(size: tuple[int, int]) -> None:
     app = fixed_app()

@@ -13,7 +13,8 @@ from llmtop.analysis.pages.gpus import GpuRow, GpusView, gpu_processes_table, gp
 from llmtop.analysis.rules.scope import is_live
 from llmtop.analysis.series.readings import gpu_tracks, why_kind_missing
 from llmtop.model import TrackKind, Unknown
-from llmtop.tui.panes.base import Pane
+from llmtop.tui.panes.base import ROW_KEYS
+from llmtop.tui.panes.lines import PagedPane
 from llmtop.tui.panes.table import SORT_KEYS
 from llmtop.tui.panes.view import GpuWanted, Place
 from llmtop.tui.render.gpu import draw_gpus
@@ -27,13 +28,17 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 
+_MOST_LINES = 200
+"""More than is known of the GPUs of one machine."""
 _OF_TIMELINES = Unknown(
     "a tool's capture has no readings of the GPU's memory, power and clocks", "llmtop record keeps them"
 )
 
 
-class GpuPane(Pane[GpusView]):
+class GpuPane(PagedPane[GpusView]):
     """Activity, memory, power, clocks and processes; of several GPUs one is selected and one may be pinned.
+
+    With the screen to itself it has all that is known, which is scrolled to where it does not fit.
 
     Of a recording it is that of its last moment. Metrics that Nsight Systems samples are the timeline's and Series'.
     """
@@ -51,8 +56,9 @@ class GpuPane(Pane[GpusView]):
     ages_of = TrackKind.GPU
     of_live = frozenset({"pin"})
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "select", show=False, tooltip="Select a GPU"),
-        Binding("down,j", "move(1)", "select", show=False, tooltip="Select a GPU"),
+        Binding("up,k", "select(-1)", "select", show=False, tooltip="Select a GPU"),
+        Binding("down,j", "select(1)", "select", show=False, tooltip="Select a GPU"),
+        *ROW_KEYS,
         *SORT_KEYS,
         Binding("p", "pin", "pin", tooltip="Pin the GPU to the top, and into roofline and lanes"),
     ]
@@ -60,6 +66,7 @@ class GpuPane(Pane[GpusView]):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.selection = Selection()
+        self._lines: list[Strip] = []
 
     @classmethod
     def why_not(cls, trace: Trace) -> Unknown | None:
@@ -76,7 +83,15 @@ class GpuPane(Pane[GpusView]):
     def draw(self, view: GpusView, width: int, height: int, look: Look) -> list[Strip]:
         # Without the focus no row is under the cursor: two cursors on a screen would be one too many.
         shown = self.selection if self.has_focus else replace(self.selection, selected=None)
-        return draw_gpus(view, width, height, look, shown, is_zoomed=self.is_zoomed)
+        most = max(height, _MOST_LINES) if self.is_zoomed else height
+        self._lines = draw_gpus(view, width, most, look, shown, is_zoomed=self.is_zoomed)
+        return self.scrolled(self._lines, height)
+
+    def count(self) -> int:
+        return max(1, len(self._lines) - self.size.height + 1)
+
+    def text_lines(self) -> list[str]:
+        return [strip.text for strip in self._lines]
 
     def subtitle(self, view: GpusView) -> Content:
         sources = {gauge.source for row in view.rows for gauge in row.activity if gauge.source}
@@ -99,11 +114,13 @@ class GpuPane(Pane[GpusView]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """One GPU cannot be selected, sorted or pinned: its keys are not offered."""
-        if action in ("move", "sort", "reverse", "pin"):
+        if action in ("select", "sort", "reverse", "pin"):
             return len(self.gpus) > 1
+        if action in ("move", "page", "edge"):
+            return self.count() > 1
         return super().check_action(action, parameters)
 
-    def action_move(self, step: int) -> None:
+    def action_select(self, step: int) -> None:
         """Select another GPU."""
         tracks = [row.track for row in self.gpus]
         at = tracks.index(self.selection.selected) + step if self.selection.selected in tracks else 0

@@ -47,6 +47,17 @@ class PagedPane(Pane[V], Generic[V]):
     def count(self) -> int:
         """Places that `at` can take."""
 
+    def scrolled(self, lines: list[Strip], height: int, hint: str = "", *, tells_place: bool = True) -> list[Strip]:
+        """So many lines from `at` on; in the lower border which these are, where they are not all, behind a hint."""
+        self.at = max(0, min(self.at, len(lines) - height))
+        shown = lines[self.at : self.at + height]
+        is_part = tells_place and len(shown) < len(lines)
+        place = f"lines {self.at + 1} to {self.at + len(shown)} of {len(lines)}" if is_part else ""
+        said = "  ".join(part for part in (hint, place) if part)
+        if said != (self.border_subtitle or ""):  # setting it draws the whole pane again
+            self.border_subtitle = Content(said)
+        return shown
+
     def _go(self, at: int) -> None:
         self.at = max(0, min(at, self.count() - 1))
         self.redraw()
@@ -164,20 +175,10 @@ class LinesPane(SearchedPane[V], Generic[V]):
         self._lines = self.lines(view, width, look)
         self._places = places_of(self.search, self.text_lines())
         self._match = min(self._match, max(0, len(self._places) - 1))
-        self.at = max(0, min(self.at, len(self._lines) - height))
-        shown = self._lines[self.at : self.at + height]
-        self._name_place(len(shown))
+        shown = self.scrolled(self._lines, height, self.hint, tells_place=self.tells_place)
         if not self._places:
             return shown
         return [marked(strip, self._parts(i), look) for i, strip in enumerate(shown, self.at)]
-
-    def _name_place(self, shown: int) -> None:
-        """In the lower border: what else to know, and which lines these are, where they are not all."""
-        is_part = self.tells_place and shown < len(self._lines)
-        place = f"lines {self.at + 1} to {self.at + shown} of {len(self._lines)}" if is_part else ""
-        said = "  ".join(part for part in (self.hint, place) if part)
-        if said != (self.border_subtitle or ""):  # setting it draws the whole pane again
-            self.border_subtitle = Content(said)
 
     def _parts(self, line: int) -> Iterable[tuple[FoundPart, str]]:
         """The parts of a line to mark."""

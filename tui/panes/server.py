@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from llmtop.tui.render.look import Look
 
 
-_LEAST_HISTORY = 4
-"""A lane or two, a gap above and the axis below them."""
+_LEAST_HISTORY = 3
+"""A lane or two, and the axis below them; a gap above where there is room for one."""
+_LEAST_WITH_HISTORY = 12
 _PART = 3
 """The history has this part of the height: a third, but for what there is to say of requests."""
 _MOST_ROWS = 3
@@ -52,14 +53,14 @@ class ServerPane(Pane[ServerView]):
         return server_view(trace) if self.context.target else NO_TARGET
 
     def draw(self, view: ServerView, width: int, height: int, look: Look) -> list[Strip]:
-        if not self.is_zoomed or self._trace is None or height < _LEAST_HISTORY * _PART:
+        if not self.is_zoomed or self._trace is None or height < _LEAST_WITH_HISTORY:
             return draw_server(view, width, height, look)
         requests = self._requests(self._trace, width, look)
         least = min(height - _LEAST_HISTORY, LEAST_ROWS + len(requests))
         strips = draw_server(view, width, max(height - height // _PART, least), look, requests)
-        room = height - len(strips) - 1
-        lanes = draw_lanes(server_history(self._trace), width, room, look, most_rows=_MOST_ROWS)
-        return [*strips, blank(width, look), *lanes]
+        gap = [blank(width, look)] if height - len(strips) > _LEAST_HISTORY else []
+        room = height - len(strips) - len(gap)
+        return [*strips, *gap, *draw_lanes(server_history(self._trace), width, room, look, most_rows=_MOST_ROWS)]
 
     def _requests(self, trace: Trace, width: int, look: Look) -> list[Strip]:
         found = requests_view(trace)

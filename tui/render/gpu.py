@@ -9,7 +9,7 @@ from textual.strip import Strip
 
 from llmtop.model import Quantity, Severity, Unknown
 from llmtop.tui.render.gpu_table import Selection, draw_table
-from llmtop.tui.render.lines import Part, bar, blank, columns, cut, line, pad, prose, spark, width_of
+from llmtop.tui.render.lines import Part, bar, blank, columns, line, pad, prose, spark, width_of, wrap
 from llmtop.units import binary_bytes, percent, quantity
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _GIB = 1 << 30
 _LEAST_GRAPH = 4
+_GAP = 2
+"""Between the names of results and what is known of them."""
 _LINK = 23
 """Cells that the rate of one link takes."""
 _FACT = 46
@@ -187,8 +189,15 @@ def _links(links: Sequence[Gauge], look: Look) -> list[Part]:
 
 
 def _facts(facts: Sequence[HealthFact], width: int, look: Look) -> list[Strip]:
-    pairs = [(fact.title, [(fact.text, _SEVERITY_ROLES[fact.severity])]) for fact in facts]
-    return columns(pairs, width, look, across=max(1, width // _FACT))
+    """Side by side where there is room; below each other what is longer than a line is wrapped."""
+    across = max(1, width // _FACT)
+    room = width - max((width_of(fact.title) for fact in facts), default=0) - _GAP
+    pairs = [
+        (fact.title if i == 0 else "", [(text, _SEVERITY_ROLES[fact.severity])])
+        for fact in facts
+        for i, text in enumerate(wrap(fact.text, room, look) if across == 1 else [fact.text])
+    ]
+    return columns(pairs, width, look, across=across)
 
 
 def _processes(processes: Sequence[GpuProcess], width: int, room: int, look: Look, prefix: str = "") -> list[Strip]:
@@ -230,19 +239,28 @@ def _efficiency(view: EfficiencyView | None, width: int, look: Look) -> list[Str
 
 
 def _sourced(view: EfficiencyView | None, width: int, look: Look) -> list[Strip]:
-    """A line each, with what it was computed from or why it is not known."""
+    """A line or more each, with what it was computed from or why it is not known."""
     if view is None:
         return []
-    measured = (("compute", view.flops_share), ("DRAM", view.dram_share))
+    named = (*_results(view), ("compute", view.flops_share), ("DRAM", view.dram_share))
+    longest = max(width_of(name) for name, _ in named)
     pairs: list[tuple[str, Sequence[Part]]] = []
-    for name, result in (*_results(view), *measured):
-        if isinstance(result, Unknown):
-            pairs.append((name, [(cut(f"{look.glyphs.unknown} {result}", width, look), "dim")]))
-        else:
-            of = " of peak" if name in ("compute", "DRAM") else ""
-            pairs.append((name, [(f"{_amount(result)}{of}", "value"), (f"  {result.source}", "dim")]))
+    for name, result in named:
+        told, source = _told(name, result, look)
+        taken = width_of(told[0])
+        first, *more = wrap(source, width - longest - _GAP - taken, look) or [""]
+        pairs.append((name, [told, (first, "dim")]))
+        pairs += [("", [(" " * taken + one, "dim")]) for one in more]
     notes = [strip for note in view.notes for strip in prose(note, width, look, "dim")]
     return [*columns(pairs, width, look), *notes]
+
+
+def _told(name: str, result: Quantity | Unknown, look: Look) -> tuple[Part, str]:
+    """How much it is, and what it was computed from; or that it is not known, and why."""
+    if isinstance(result, Unknown):
+        return (f"{look.glyphs.unknown} ", "dim"), str(result)
+    of = " of peak" if name in ("compute", "DRAM") else ""
+    return (f"{_amount(result)}{of}  ", "value"), result.source
 
 
 def _amount(result: Quantity) -> str:

@@ -25,7 +25,7 @@ _ROOMY_CELL = 27
 """With less than this a cell has no room for long labels and a graph."""
 _ESSENTIAL = 8
 """So many cells must be on screen before graphs get room."""
-LEAST_ROWS = 6
+LEAST_ROWS = 7
 """Of cells, however much there is to say of requests: narrow ones show their numbers without graphs."""
 _SETTING = 56
 """Room for a setting, its value, and the flag or metric that tells it."""

@@ -23,7 +23,7 @@ SeriesKey: TypeAlias = "tuple[TrackId, str]"
 _COLUMNS = (
     Column("track", "of", width=24, shrink=1, help="the GPU, the server, the thread"),
     Column("name", "number", width=0),
-    Column("last", "last", width=14, help="the newest; of a counter it is how fast it grew"),
+    Column("last", "last", width=18, help="the newest; of a counter it is how fast it grew"),
     Column("least", "least", width=14, shrink=3),
     Column("mean", "mean", width=14, shrink=2),
     Column("most", "most", width=14, shrink=3),
