@@ -133,6 +133,7 @@ async def test_enter_gives_a_findings_details_more_room_and_takes_it_back() -> N
         pane = app.screen.query_one(FindingsPane)
         usual = pane.text.size.height
         assert "do: " in app.screen_text(), "what to do shows without a key"
+        assert f"lines 1 to {usual} of " in app.screen_text(), "and that there is more"
         await pilot.press("enter")
         await settle(pilot)
         assert pane.text.size.height > usual + 2

@@ -243,8 +243,6 @@ class MeaningsPane(LinesPane[None]):
 class TextPane(LinesPane["Paragraphs"]):
     """Paragraphs of (text, role), wrapped to the width."""
 
-    tells_place = False
-
     def show_fault(self, said: str) -> None:
         self._view = ((said, "bad"),)
         super().show_fault(said)
