@@ -276,6 +276,10 @@ THREAD_LAUNCHES = Metric("thread.launches", "launches", counter=True, title="CUD
 """Kernels and graphs that the thread has launched."""
 THREAD_CUDA_SYNC = Metric("thread.cuda_sync", "ns", counter=True, title="in CUDA synchronisation")
 """Wall time within synchronising calls of CUDA and NCCL, asleep (ThreadCause.CUDA_SYNC) or spinning on the CPU."""
+THREAD_COLLECTING = Metric("thread.collecting", "ns", counter=True, title="in Python's garbage collector")
+"""Wall time, of the thread on which it runs; without the GIL the others stand still meanwhile."""
+PYTHON_COLLECTOR: Final = "Python gc"
+"""What the collector is called among library calls, and where it has no probes."""
 THREAD_ROUND = Metric("thread.round", "ns", title="launches and the wait for them")
 """A sample each time that work which the thread had launched was waited for, at the end of that wait: how long since
 the end of the one before. `labelled(THREAD_ROUND, part)` is how long of it was a `RoundPart`; as of the three numbers

@@ -62,6 +62,8 @@ class Counters:
         for pid, tid, launches, sync_ns in report.get("in_libraries", ()):
             yield ids.thread(pid, tid), v.THREAD_LAUNCHES, float(launches)
             yield ids.thread(pid, tid), v.THREAD_CUDA_SYNC, float(sync_ns)
+        for pid, tid, ns in report.get("collecting", ()):
+            yield ids.thread(pid, tid), v.THREAD_COLLECTING, float(ns)
         for pid, ns in report.get("library_observed", ()):
             yield ids.process(pid), v.LIBRARY_OBSERVED, float(ns)
         yield from self._library_calls(report.get("functions", ()))

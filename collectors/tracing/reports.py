@@ -17,13 +17,18 @@ from llmtop.text import clean
 SOURCE = "eBPF"
 SAMPLED = ", sampled"
 """Behind the source of what was counted now and then, and stands for all."""
-_BY_THREAD = {"launches": v.THREAD_LAUNCHES.name, "sync": v.THREAD_CUDA_SYNC.name}
+_BY_THREAD = {
+    "launches": v.THREAD_LAUNCHES.name,
+    "sync": v.THREAD_CUDA_SYNC.name,
+    "collections": v.THREAD_COLLECTING.name,
+}
 _OF_LIBRARIES = (
     v.LIBRARY_COUNT.name,
     v.LIBRARY_TIME.name,
     v.LIBRARY_LATENCY.name,
     v.THREAD_LAUNCHES.name,
     v.THREAD_CUDA_SYNC.name,
+    v.THREAD_COLLECTING.name,
 )
 
 

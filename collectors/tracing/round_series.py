@@ -21,6 +21,7 @@ _PARTS = {
     "asleep": v.labelled(v.THREAD_ROUND, RoundPart.ASLEEP),
     "allocation": v.labelled(v.THREAD_ROUND, RoundPart.ALLOCATION),
     "copy": v.labelled(v.THREAD_ROUND, RoundPart.COPY),
+    "collection": v.labelled(v.THREAD_ROUND, RoundPart.COLLECTION),
 }
 """By the field of a `GpuRound`."""
 _PLACES = tuple((GpuRound._fields.index(name), metric) for name, metric in _PARTS.items())

@@ -218,6 +218,14 @@ class LibraryThread(NamedTuple):
     sync_ns: int
 
 
+class CollectingThread(NamedTuple):
+    """Time of a thread in Python's garbage collector."""
+
+    pid: int
+    tid: int
+    ns: int
+
+
 class GpuRound(NamedTuple):
     """What a thread has launched was waited for until `end`, `ns` after the end of the wait before.
 
@@ -229,6 +237,7 @@ class GpuRound(NamedTuple):
         queued: In the run queue.
         locked: Asleep in futex, `for_input` in poll, epoll, select or a read of a socket, `asleep` in anything else.
         allocation: In calls that get or give back memory of the GPU, `copy` in those that copy and do not wait for it.
+        collection: In Python's garbage collector, without such calls of its own.
     """
 
     pid: int
@@ -245,6 +254,7 @@ class GpuRound(NamedTuple):
     asleep: int | None
     allocation: int | None
     copy: int | None
+    collection: int | None
 
 
 class LibraryObserved(NamedTuple):
@@ -262,7 +272,7 @@ class Uncounted(NamedTuple):
 
 
 class Unseen(NamedTuple):
-    """What is not known of a process for lack of probes: "launches", "sync"."""
+    """What is not known of a process for lack of probes: "launches", "sync", "collections"."""
 
     pid: int
     kinds: Sequence[str]
@@ -343,10 +353,11 @@ class Coverage(TypedDict, total=False):
 
 
 class LibraryCounts(Coverage, total=False):
-    """Calls of CUDA and NCCL. `probed` is how many functions have probes."""
+    """Calls of CUDA and NCCL, and of Python's garbage collector. `probed` is how many functions have probes."""
 
     functions: Sequence[FunctionTotal]
     in_libraries: Sequence[LibraryThread]
+    collecting: Sequence[CollectingThread]
     gpu_rounds: Sequence[GpuRound]
     probed: int
 
@@ -395,6 +406,7 @@ _ROWS: Mapping[str, type[Any]] = {
     "running": RunStack,
     "functions": FunctionTotal,
     "in_libraries": LibraryThread,
+    "collecting": CollectingThread,
     "gpu_rounds": GpuRound,
     "library_observed": LibraryObserved,
     "uncounted": Uncounted,

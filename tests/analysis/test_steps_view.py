@@ -2,12 +2,12 @@ from dataclasses import replace
 
 import pytest
 
-from llmtop import ids
+from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.server.step_causes import StepCause
 from llmtop.analysis.server.steps_view import StepsView, steps_heatmap, steps_view
 from llmtop.analysis.views import Heatmap
-from llmtop.model import LIVE, NS_PER_S, Trace, Unknown
+from llmtop.model import LIVE, NS_PER_S, Missing, Trace, Unknown
 from llmtop.vocabulary import RoundPart
 from tests.analysis.engine_rounds import (
     ENGINE,
@@ -71,9 +71,11 @@ def test_garbage_collection_is_said_to_be_among_the_engines_own_code() -> None:
     rounds[100] = PLANTED[StepCause.OWN_CODE]
     made = rounds_of(rounds)
     del made[ENGINE, v.labelled(v.THREAD_ROUND, RoundPart.COLLECTION).name]
-    assert seen(trace_of(made)).notes == (
-        "garbage collection is among the engine's own code: no probe sees Python's collector yet",
-    )
+    trace = trace_of(made)
+    said = "garbage collection is among the engine's own code"
+    assert seen(trace).notes == (f"{said}: no probe sees all of Python's collections",)
+    missing = Missing(whats.function(v.PYTHON_COLLECTOR), Unknown("the interpreter was stripped"))
+    assert seen(replace(trace, missing=(missing,))).notes == (f"{said}: the interpreter was stripped",)
 
 
 def test_without_counts_of_launches_and_page_faults_the_notes_say_what_that_costs() -> None:

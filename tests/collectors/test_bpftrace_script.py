@@ -16,11 +16,18 @@ from hypothesis import strategies as st
 from llmtop.collectors.tracing import probes, wire
 from llmtop.collectors.tracing.bpftrace import runner
 from llmtop.collectors.tracing.bpftrace.collector import checks, why_not
-from llmtop.collectors.tracing.bpftrace.script import STATE_SHIFT, Function, RunPlan, script
+from llmtop.collectors.tracing.bpftrace.script import STATE_SHIFT, Function, RunPlan, collector_probes, script
 from llmtop.collectors.tracing.helper import elf
+from llmtop.collectors.tracing.helper.functions import COLLECTOR
 from llmtop.model import Unknown
 
 SYNC = Function("/proc/7/root/lib/libcuda.so.1", "cuCtxSynchronize", 6, waits=True)
+PYTHON = "/lib/python3"
+
+
+def collector(*symbols: str) -> Function:
+    """Python's, in an interpreter that knows it by these."""
+    return Function(PYTHON, COLLECTOR, 40, False, False, (1, 2), *collector_probes(PYTHON, symbols))
 
 
 def planned(pids: tuple[int, ...], **others: Any) -> RunPlan:
@@ -40,6 +47,7 @@ PLANS = [
     planned((1,), calls="off", scheduler=False),
     planned((1,), scheduler=False, samples=True),
     planned((1,), functions=(SYNC,), loses_first=True),
+    planned((1,), functions=(SYNC, collector())),
     planned((1,), calls="counted", loses_first=True),
 ]
 
@@ -103,6 +111,27 @@ def test_only_what_is_asked_for_is_attached() -> None:
     assert "uprobe:/proc/7/root/lib/libcuda.so.1:cuCtxSynchronize {" in script(PLANS[1])
     assert "rand % 4 == 0" in script(PLANS[1])
     assert "rand" not in script(replace(PLANS[1], stack_every=1))
+
+
+@pytest.mark.parametrize(
+    ("symbols", "begins", "ends"),
+    [
+        ((), "usdt:/lib/python3:python:gc__start {", "usdt:/lib/python3:python:gc__done {"),
+        (
+            ("gc_a", "gc_b.constprop.0"),
+            "uprobe:/lib/python3:gc_a,\nuprobe:/lib/python3:gc_b.constprop.0 {",
+            "uretprobe:/lib/python3:gc_a,\nuretprobe:/lib/python3:gc_b.constprop.0 {",
+        ),
+    ],
+)
+def test_a_collector_is_timed_by_thread_beside_what_it_calls(symbols: tuple[str, ...], begins: str, ends: str) -> None:
+    one = collector(*symbols)
+    assert (one.can_be_written, one.collects, one.is_told_by_thread) == (True, True, True)
+    text = script(planned((1,), functions=(one,)))
+    assert f"\n{begins}\n" in text
+    leave = text.partition(f"\n{ends}\n")[2].partition("\n}")[0]
+    assert "@library_time[(uint64)pid, (uint64)tid, (uint64)40] = sum(nsecs - $since);" in leave
+    assert "@outermost" not in leave, "a launch within it is a launch"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from llmtop.collectors.tracing.bpftrace import libraries as libraries_module
 from llmtop.collectors.tracing.bpftrace import sleeps as sleeps_module
 from llmtop.collectors.tracing.bpftrace.counts import LibraryCalls, SystemCallCounts
 from llmtop.collectors.tracing.bpftrace.libraries import REST_S, Libraries
@@ -17,7 +18,9 @@ from llmtop.collectors.tracing.bpftrace.sleeps import Sleeper, Sleeps
 from llmtop.collectors.tracing.bpftrace.sums import MapSums
 from llmtop.collectors.tracing.bpftrace.symbols import AddressNames
 from llmtop.collectors.tracing.helper import system
-from llmtop.collectors.tracing.helper.functions import NUMBERS
+from llmtop.collectors.tracing.helper.functions import COLLECTOR, NUMBERS
+from llmtop.collectors.tracing.helper.interpreters import NO_COLLECTOR
+from llmtop.collectors.tracing.helper.libraries import LibraryFile, LibraryFiles
 from tests.collectors.tracing.mapped_libraries import GENTLE, STEPPED, map_library
 
 PID, TID = 100, 101
@@ -166,6 +169,30 @@ def test_library_calls_are_told_by_thread_up_to_now() -> None:
     maps["entered"] = {f"{PID},{TID},{sync}": 0}
     maps["library_time"] = {f"{PID},{TID},{sync}": 5290}
     assert library.read(Printout(2 * S, maps))["in_libraries"] == [(PID, TID, 9, 5300)], "what is told never shrinks"
+
+
+def test_time_in_the_collector_is_told_of_threads_that_may_never_launch() -> None:
+    library, collector = LibraryCalls(), NUMBERS[COLLECTOR]
+    maps: dict[str, Any] = {
+        "library_time": {f"{PID},{TID},{collector}": 700},
+        "library_calls": {f"{PID},{TID},{collector}": 2},
+    }
+    told = library.read(Printout(S, maps))
+    assert (told["collecting"], told["in_libraries"]) == ([(PID, TID, 700)], [])
+    assert library.read(Printout(2 * S, maps))["collecting"] == [], "nothing is told of what stands"
+
+
+def test_an_interpreter_without_a_collector_to_be_found_is_said_to_have_none() -> None:
+    libraries = Libraries(1e6, NS_PER_HIT)
+    map_library(libraries, 7, {COLLECTOR: GENTLE}, "/bin/python3.12")
+    assert (libraries.notes, [one.symbol for one in libraries.functions()]) == ({}, [COLLECTOR])
+    covered = libraries.coverage(libraries.functions(), S, {7})
+    assert (covered["uncounted"], covered["unseen"], covered["library_observed"]) == ([], [], [])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(libraries_module, "mapped_libraries", lambda pid: {"/bin/python3.13": (COLLECTOR,)})
+        patch.setattr(LibraryFiles, "at", lambda files, path, wanted: LibraryFile((1, 9), {}))
+        libraries.look([8])
+    assert libraries.notes == {COLLECTOR: NO_COLLECTOR}
 
 
 @pytest.mark.parametrize(("tids", "pids"), [({TID}, ()), ((), {PID})])

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from llmtop.collectors.tracing import wire
 from llmtop.collectors.tracing.bpftrace.output import Key, Printout, Slots
 from llmtop.collectors.tracing.bpftrace.sums import MapSums
-from llmtop.collectors.tracing.helper.functions import LAUNCHES, NUMBERS, SYNCHRONISING
+from llmtop.collectors.tracing.helper.functions import COLLECTOR, LAUNCHES, NUMBERS, SYNCHRONISING
 from llmtop.collectors.tracing.helper.syscall_numbers import WITHOUT_WAIT, call_name, spin_kind
 
 SYMBOLS = tuple(NUMBERS)
@@ -100,7 +100,7 @@ def spun_call(call: int) -> int:
 
 
 class LibraryCalls:
-    """Calls of CUDA and NCCL functions by process, and by thread what launches and what waits.
+    """Calls of CUDA and NCCL functions by process, and by thread what launches, waits and collects garbage.
 
     Args:
         are_counted: They are counted, beside their histograms.
@@ -121,13 +121,19 @@ class LibraryCalls:
         functions = set(self._latency.take(look.histograms("library", 2)))
         functions |= set(self._ns.take(look.table("library_ns", 2)))
         functions |= set(self._counted.take(look.table("library_count", 2)))
-        threads = {key[:2] for key in self._time.take(look.table("library_time", 3))}
+        timed = self._time.take(look.table("library_time", 3))
+        threads = {key[:2] for key in timed if key[2] != NUMBERS[COLLECTOR]}
         threads |= {key[:2] for key in self._calls.take(look.table("library_calls", 3))}
         waiting = self._waiting(look)
         told = [self._thread(pid, tid, waiting.get((pid, tid), 0)) for pid, tid in threads | set(waiting)]
         return {
             "functions": [self._function(pid, number) for pid, number in functions if number < len(SYMBOLS)],
             "in_libraries": [entry for entry in told if entry],
+            "collecting": [
+                wire.CollectingThread(pid, tid, self._time.get((pid, tid, number)) or 0)
+                for pid, tid, number in timed
+                if number == NUMBERS[COLLECTOR]
+            ],
         }
 
     def _waiting(self, look: Printout) -> dict[Key, int]:

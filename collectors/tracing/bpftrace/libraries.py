@@ -1,13 +1,14 @@
-"""Which library functions to look at: those of CUDA and NCCL that a process really maps."""
+"""Which library functions to look at: those of CUDA, NCCL and Python's collector that a process really maps."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 
 from llmtop.collectors.tracing import wire
-from llmtop.collectors.tracing.bpftrace.script import Function
+from llmtop.collectors.tracing.bpftrace.script import Function, collector_probes
 from llmtop.collectors.tracing.helper.budget import Rests, given_up
 from llmtop.collectors.tracing.helper.functions import (
+    COLLECTOR,
     DUPLICATES,
     IN_THE_DRIVER,
     KINDS,
@@ -18,6 +19,7 @@ from llmtop.collectors.tracing.helper.functions import (
     kind_of,
     kinds_of,
 )
+from llmtop.collectors.tracing.helper.interpreters import NO_COLLECTOR
 from llmtop.collectors.tracing.helper.libraries import Covered, LibraryFile, LibraryFiles, coverage, mapped_libraries
 
 _UNSAFE = "its path has characters that bpftrace cannot be told: bcc can look at it"
@@ -56,12 +58,16 @@ class Libraries:
     def look(self, pids: Iterable[int]) -> None:
         """Find what has been mapped since."""
         for pid in pids:
-            for seen, names in mapped_libraries(pid).items():
+            mapped = mapped_libraries(pid)
+            for seen, names in mapped.items():
                 path = f"/proc/{pid}/root{seen}"
                 file = self._files.at(path, names)
                 if file is not None:
                     self._mapped.setdefault(pid, {})[path] = file
                     self._note(path, file)
+            found = any(COLLECTOR in file.functions for file in self._mapped.get(pid, {}).values())
+            if not found and any(COLLECTOR in names for names in mapped.values()):
+                self.notes[COLLECTOR] = NO_COLLECTOR
 
     def functions(self) -> tuple[Function, ...]:
         """Those to look at now."""
@@ -106,7 +112,9 @@ class Libraries:
             uncounted = {symbol for file in files.values() for symbol in file.functions} - counted
             unseen = kinds_of(uncounted - self._duplicates)
             self._observed[pid] = self._observed.get(pid, 0) + elapsed_ns * ("sync" not in unseen)
-            covered.append(Covered(pid, self._observed[pid], sorted(uncounted), unseen))
+            calls_cuda = any(file.functions.keys() - {COLLECTOR} for file in files.values())
+            observed_ns = self._observed[pid] if calls_cuda else None
+            covered.append(Covered(pid, observed_ns, sorted(uncounted), unseen))
         return coverage(covered)
 
     def weigh(self, counts: dict[tuple[int, str], int], elapsed_s: float, now_s: float) -> None:
@@ -152,4 +160,5 @@ def _duplicates(counts: dict[tuple[int, str], int]) -> frozenset[str]:
 
 
 def _function(path: str, symbol: str, file: LibraryFile) -> Function:
-    return Function(path, symbol, NUMBERS[symbol], symbol in LAUNCHES, symbol in SYNCHRONISING, file.identity)
+    probes = collector_probes(path, file.functions[symbol].symbols) if symbol == COLLECTOR else ((), ())
+    return Function(path, symbol, NUMBERS[symbol], symbol in LAUNCHES, symbol in SYNCHRONISING, file.identity, *probes)

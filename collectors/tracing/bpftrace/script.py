@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from llmtop.collectors.tracing.helper.functions import COLLECTOR
 from llmtop.collectors.tracing.helper.governor import HERTZ
 from llmtop.collectors.tracing.helper.syscall_numbers import TRAPS, call_numbers
 
@@ -49,6 +50,7 @@ class Function:
         file: Its device and inode.
         launches: It starts kernels: told by thread.
         waits: It waits for the GPU: told by thread, and sleeps within it are put down to it.
+        begins, ends: Where it does so in bpftrace's words, where that is not the symbol and its return.
     """
 
     path: str = field(compare=False)
@@ -57,11 +59,31 @@ class Function:
     launches: bool = False
     waits: bool = False
     file: tuple[int, int] = (0, 0)
+    begins: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
 
     @property
     def can_be_written(self) -> bool:
         """Whether its names mean nothing in bpftrace's language."""
-        return bool(_SAFE_PATH.match(self.path) and _SAFE_SYMBOL.match(self.symbol))
+        return bool(_SAFE_PATH.match(self.path) and (self.begins or _SAFE_SYMBOL.match(self.symbol)))
+
+    @property
+    def collects(self) -> bool:
+        """Whether it is Python's garbage collector: told by thread, beside what it launches and waits for meanwhile."""
+        return self.symbol == COLLECTOR
+
+    @property
+    def is_told_by_thread(self) -> bool:
+        """Whether its time is kept by thread too."""
+        return self.launches or self.waits or self.collects
+
+
+def collector_probes(path: str, symbols: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Where Python's collector begins and ends: by its functions, else by probes of the interpreter."""
+    names = tuple(symbols)
+    if not names:
+        return (f"usdt:{path}:python:gc__start",), (f"usdt:{path}:python:gc__done",)
+    return tuple(f"uprobe:{path}:{one}" for one in names), tuple(f"uretprobe:{path}:{one}" for one in names)
 
 
 @dataclass(frozen=True)
@@ -294,10 +316,21 @@ def _function(function: Function, plan: RunPlan) -> str:
     The runtime's functions call the driver's: by thread, the outermost one counts.
     """
     place = f"{function.path}:{function.symbol}"
-    by_thread = _BY_THREAD if function.launches or function.waits else ("", "")
+    begins, ends = (
+        ",\n".join(one) for one in (function.begins or (f"uprobe:{place}",), function.ends or (f"uretprobe:{place}",))
+    )
+    by_thread = (
+        _BY_THREAD if function.launches or function.waits else ("", _COLLECTING) if function.collects else ("", "")
+    )
     enter, leave = (part.replace("FLAG", "1" if function.waits else "0") for part in by_thread)
     apart = f"\n    {_added(plan, '@library_count[(uint64)pid, NUMBER]')}" if plan.loses_first else ""
-    text = _FUNCTION.replace("PLACE", place).replace("ENTER", enter).replace("LEAVE", leave).replace("COUNT", apart)
+    text = (
+        _FUNCTION.replace("BEGINS", begins)
+        .replace("ENDS", ends)
+        .replace("ENTER", enter)
+        .replace("LEAVE", leave)
+        .replace("COUNT", apart)
+    )
     return text.replace("NUMBER", f"(uint64){function.number}")
 
 
@@ -311,11 +344,14 @@ _BY_THREAD = (
       @syncing[(uint64)tid] = 0;
     }""",
 )
+_COLLECTING = """
+    @library_time[(uint64)pid, (uint64)tid, NUMBER] = sum(nsecs - $since);
+    @library_calls[(uint64)pid, (uint64)tid, NUMBER] = count();"""
 _FUNCTION = """
-uprobe:PLACE {
+BEGINS {
   if (@target[(uint64)pid]) { @entered[(uint64)pid, (uint64)tid, NUMBER] = nsecs; ENTER }
 }
-uretprobe:PLACE {
+ENDS {
   $since = @entered[(uint64)pid, (uint64)tid, NUMBER];
   if ($since) {
     @library[(uint64)pid, NUMBER] = hist((nsecs - $since) >> 8);COUNT
@@ -342,7 +378,7 @@ def _reports(plan: RunPlan) -> str:
         sums += ["calls", "foreign_calls"]
     if plan.functions:
         sums += ["library", "library_ns"] + (["library_count"] if plan.loses_first else [])
-    if any(function.launches or function.waits for function in plan.functions):
+    if any(function.is_told_by_thread for function in plan.functions):
         sums += ["library_time", "library_calls"]
     if plan.scheduler:
         sums += ["slept", "queue", "wakes"]

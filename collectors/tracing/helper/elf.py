@@ -54,6 +54,18 @@ class _Section(NamedTuple):
     entry_size: int
 
 
+class Site(NamedTuple):
+    """A byte of a file where a probe can be.
+
+    Attributes:
+        place: Its offset.
+        semaphore: That of the counter that has to be above 0 for the program to come there; 0 where there is none.
+    """
+
+    place: int
+    semaphore: int = 0
+
+
 class Elf:
     """What a file says of itself: which sections it has, and where its bytes are loaded.
 
@@ -116,19 +128,25 @@ def exported(path: str, wanted: Collection[str]) -> dict[str, int]:
         ElfError: It is no such library, or a damaged one.
     """
     names = {name.encode(): name for name in wanted}
-    places: dict[str, int] = {}
     with open(path, "rb") as file:
         elf = Elf(file.fileno())
-        for table in (one for one in elf.sections if one.kind == _DYNSYM):
-            texts = elf.names_of(table)
-            text = elf.read(file.fileno(), texts.offset, texts.size)
-            symbols = elf.read(file.fileno(), table.offset, table.size - table.size % _SYMBOL_SIZE)
-            for at, info, _, section, address, _ in _SYMBOL.iter_unpack(symbols):
-                if info & 15 == _FUNCTION and section:
-                    name = names.get(text[at : at + _LONGEST_WANTED].partition(b"\0")[0])
-                    if name is not None:
-                        places[name] = elf.offset(address)
-    return places
+        found = functions_of(elf, file.fileno(), is_exported=True)
+        return {names[name]: elf.offset(address) for name, address in found if name in names}
+
+
+def functions_of(elf: Elf, descriptor: int, *, is_exported: bool) -> Iterator[tuple[bytes, int]]:
+    """Names and addresses of the functions that a file defines: those that it exports, else of all that it tells of.
+
+    Raises:
+        ElfError: Its tables are damaged.
+    """
+    for table in (one for one in elf.sections if one.kind == (_DYNSYM if is_exported else _SYMTAB)):
+        texts = elf.names_of(table)
+        text = elf.read(descriptor, texts.offset, texts.size)
+        symbols = elf.read(descriptor, table.offset, table.size - table.size % _SYMBOL_SIZE)
+        for at, info, _, section, address, _ in _SYMBOL.iter_unpack(symbols):
+            if info & 15 == _FUNCTION and section:
+                yield text[at : at + _LONGEST_WANTED].partition(b"\0")[0], address
 
 
 class _SymbolRun:

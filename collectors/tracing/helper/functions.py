@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-LAUNCH, GRAPH, WAIT, OTHER = "launch", "graph", "wait", "other"
-KINDS = (WAIT, GRAPH, OTHER, LAUNCH)
+LAUNCH, GRAPH, WAIT, COLLECT, OTHER = "launch", "graph", "wait", "collect", "other"
+KINDS = (WAIT, GRAPH, COLLECT, OTHER, LAUNCH)
 """Of calls, the one to be counted all the time first: waits tell the most and are the fewest; a graph's launch stands
-for those of all its kernels. What costs too much is given up in the opposite order."""
+for those of all its kernels; a collection stops all of Python. What costs too much is given up in the opposite
+order."""
 LAUNCHING = frozenset((LAUNCH, GRAPH))
 """What makes up the launches that are told of threads and rounds."""
+COLLECTOR = "Python gc"
+"""Python's garbage collector: no function that is exported, but found all the same (interpreters.py)."""
 _KINDS_BY_LIBRARY = {
     r"libcuda\.so": {
         "cuLaunchKernel": LAUNCH,
@@ -51,16 +54,18 @@ _KINDS_BY_LIBRARY = {
         "ncclRecv": OTHER,
         "ncclGroupEnd": OTHER,
     },
+    r"(lib)?python3": {COLLECTOR: COLLECT},
 }
 """Calls that wait for the GPU are of kind WAIT. cuMemcpyDtoHAsync does where the memory it copies to is pageable ("API
 synchronization behavior" in the CUDA driver API's manual); else it comes back in microseconds, which do no harm here.
 """
-ALLOCATION, COPY = "allocation", "copy"
+ALLOCATION, COPY, COLLECTION = "allocation", "copy", "collection"
 SORTS = {
     **dict.fromkeys(("cuGraphLaunch", "cudaGraphLaunch"), GRAPH),
     **dict.fromkeys(("cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync", "cudaMalloc", "cudaFree"), ALLOCATION),
     **dict.fromkeys(("cuMemcpyHtoD_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemcpyAsync"), COPY),
     "cudaMemcpyAsync": COPY,
+    COLLECTOR: COLLECTION,
 }
 """What calls do beside their kind, of those of which a step's time is told apart."""
 FUNCTIONS = {library: tuple(kinds) for library, kinds in _KINDS_BY_LIBRARY.items()}
@@ -106,6 +111,7 @@ def duplicates(counts: Mapping[str, int]) -> frozenset[str]:
 
 
 def kinds_of(unseen: Iterable[str]) -> list[str]:
-    """What is not known of a process when these functions have no probes: "launches", "sync"."""
-    names = frozenset(unseen)
-    return [kind for kind, group in (("launches", LAUNCHES), ("sync", SYNCHRONISING)) if names & group]
+    """What is not known of a process when these functions have no probes: "launches", "sync", "collections"."""
+    names, collectors = frozenset(unseen), frozenset({COLLECTOR})
+    groups = (("launches", LAUNCHES), ("sync", SYNCHRONISING), ("collections", collectors))
+    return [kind for kind, group in groups if names & group]

@@ -10,12 +10,13 @@ import errno
 import os
 import platform
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from .elf import Site
 from .system import bpf_call, libc, tracefs
 
 _MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE, _MAP_DELETE, _MAP_NEXT, _PROGRAM_LOAD = range(6)
@@ -40,6 +41,8 @@ _TOGETHER, _WHOLE_GROUP = 1 | 2 | 8, 1
 _ATTRIBUTES = struct.Struct("=IIQQQQQIIQQQQIiQIHH")
 """struct perf_event_attr of include/uapi/linux/perf_event.h, version 5."""
 _UPROBES = Path("/sys/bus/event_source/devices/uprobe")
+_SEMAPHORE_BIT = 32
+"""Where `config` of a uprobe has the place of a semaphore (format/ref_ctr_offset, "config:32-63")."""
 _PERF_EVENT, _UPROBE_MULTI = 41, 48
 """enum bpf_attach_type."""
 
@@ -317,19 +320,21 @@ def attach_timer(event: int, hertz: int, program: int) -> list[int]:
 
 
 def attach_uprobe(
-    path: str, place: int, pid: int, program: int, *, is_return: bool, cookie: int | None = None
+    path: str, site: Site, pid: int, program: int, *, is_return: bool, cookie: int | None = None
 ) -> list[int]:
     """Have a program run where a process comes to a place in a file that it maps, or returns from there.
 
-    With a `cookie` (Linux 5.15) the program can ask for that number. The descriptors are what holds it.
+    With a `cookie` (Linux 5.15) the program can ask for that number. The descriptors are what holds it, and the site's
+    semaphore (Linux 4.20), which the kernel counts up in the process and down again by itself.
 
     Raises:
         OSError: It cannot be probed.
     """
     kind = int((_UPROBES / "type").read_text())
     bit = int((_UPROBES / "format" / "retprobe").read_text().rpartition(":")[2])
+    config = is_return << bit | site.semaphore << _SEMAPHORE_BIT
     file = ctypes.create_string_buffer(os.fsencode(path))
-    event = _perf_event(kind, is_return << bit, pid=pid, cpu=-1, extra=(ctypes.addressof(file), place))
+    event = _perf_event(kind, config, pid=pid, cpu=-1, extra=(ctypes.addressof(file), site.place))
     if cookie is None:
         return [_with_program(event, program)]
     attributes = struct.pack("=IIIIQ16x", program, event, _PERF_EVENT, 0, cookie)
@@ -340,14 +345,14 @@ def attach_uprobe(
         raise
 
 
-def link_uprobes(program: int, pid: int, path: str, cookies: dict[int, int], *, is_return: bool) -> int:
+def link_uprobes(program: int, pid: int, path: str, cookies: Mapping[Site, int], *, is_return: bool) -> int:
     """Have a program run at many places of a file (Linux 6.6), each with a number that the program can ask for.
 
     Raises:
         OSError: They cannot be probed.
     """
     file = ctypes.create_string_buffer(os.fsencode(path))
-    places = (ctypes.c_uint64 * len(cookies))(*cookies)
+    places, semaphores = ((ctypes.c_uint64 * len(cookies))(*one) for one in zip(*cookies))
     numbers = (ctypes.c_uint64 * len(cookies))(*cookies.values())
     attributes = struct.pack(
         "=IIIIQQQQIIII",
@@ -357,7 +362,7 @@ def link_uprobes(program: int, pid: int, path: str, cookies: dict[int, int], *, 
         0,
         ctypes.addressof(file),
         ctypes.addressof(places),
-        0,
+        ctypes.addressof(semaphores) if any(semaphores) else 0,
         ctypes.addressof(numbers),
         len(cookies),
         int(is_return),

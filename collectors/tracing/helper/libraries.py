@@ -5,21 +5,32 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from .. import wire
 from . import elf
-from .functions import FUNCTIONS
+from .elf import Site
+from .functions import COLLECTOR, FUNCTIONS
+from .interpreters import collector_sites
 from .system import read
 
 
 class ProbePoint(NamedTuple):
-    """Where a function begins in its file, and what a hit of probes there is among costs: a key of `NS_PER_HIT`."""
+    """Where a function begins in its file, and where it ends.
 
-    place: int
+    Attributes:
+        begins: Mostly one place.
+        hit: What a hit of probes there is among costs: a key of `NS_PER_HIT`.
+        ends: Empty where that is its return.
+        symbols: What its file calls it, where that is not its name here.
+    """
+
+    begins: tuple[Site, ...]
     hit: str
+    ends: tuple[Site, ...] = ()
+    symbols: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,16 +58,28 @@ class LibraryFiles:
             status = os.stat(path)
             identity = (status.st_dev, status.st_ino)
             if identity not in self._known:
-                places = elf.exported(path, wanted)
-                points = {name: ProbePoint(place, _hit_at(path, place)) for name, place in places.items()}
-                self._known[identity] = LibraryFile(identity, points)
+                self._known[identity] = LibraryFile(identity, dict(_points(path, wanted)))
             return self._known[identity]
         except (OSError, ValueError):
             return None
 
 
-def _hit_at(path: str, place: int) -> str:
-    return "library" if starts_gently(path, place) else "stepped_library"
+def _points(path: str, wanted: Collection[str]) -> Iterator[tuple[str, ProbePoint]]:
+    """Those of the wanted functions that the file has."""
+    if COLLECTOR in wanted:
+        sites = collector_sites(path)
+        if sites is not None:
+            yield COLLECTOR, _point(path, *sites)
+        return
+    for name, place in elf.exported(path, wanted).items():
+        yield name, _point(path, (Site(place),))
+
+
+def _point(
+    path: str, begins: tuple[Site, ...], ends: tuple[Site, ...] = (), symbols: tuple[str, ...] = ()
+) -> ProbePoint:
+    is_gentle = all(starts_gently(path, site.place) for site in (*begins, *ends))
+    return ProbePoint(begins, "library" if is_gentle else "stepped_library", ends, symbols)
 
 
 def starts_gently(path: str, place: int) -> bool:
@@ -78,13 +101,13 @@ class Covered(NamedTuple):
     """How much of one process's library calls is seen.
 
     Attributes:
-        observed_ns: For how long its waits for the GPU were seen.
+        observed_ns: For how long its waits for the GPU were seen; None of one that maps none of their libraries.
         uncounted: Functions of which not even a sample is counted.
         unseen: What is not known for lack of probes: see `kinds_of`.
     """
 
     pid: int
-    observed_ns: int
+    observed_ns: Optional[int]
     uncounted: Sequence[str]
     unseen: Sequence[str]
 
@@ -93,7 +116,9 @@ def coverage(processes: Iterable[Covered]) -> wire.Sample:
     """That of all processes, as it is told."""
     several = list(processes)
     return {
-        "library_observed": [wire.LibraryObserved(one.pid, one.observed_ns) for one in several],
+        "library_observed": [
+            wire.LibraryObserved(one.pid, one.observed_ns) for one in several if one.observed_ns is not None
+        ],
         "uncounted": [wire.Uncounted(one.pid, one.uncounted) for one in several if one.uncounted],
         "unseen": [wire.Unseen(one.pid, one.unseen) for one in several if one.unseen],
     }

@@ -9,6 +9,8 @@ from itertools import accumulate, groupby
 from statistics import median
 from typing import TYPE_CHECKING
 
+from llmtop import vocabulary as v
+from llmtop import whats
 from llmtop.analysis.series.histograms import within
 from llmtop.analysis.server.engine_steps import WINDOW_NS, EngineLoop, engine_loops
 from llmtop.analysis.server.likely_prompts import likely_prompts
@@ -110,7 +112,9 @@ def _notes(trace: Trace, steps: Sequence[EngineStep], slow: Sequence[SlowStep]) 
     if steps[-1].faults is None:
         yield "page faults are not told from the engine's own code: another thread waits, or nobody counts them"
     if any(one.cause is StepCause.OWN_CODE for one in slow) and RoundPart.COLLECTION not in steps[-1].parts:
-        yield "garbage collection is among the engine's own code: no probe sees Python's collector yet"
+        why = trace.why_missing(whats.function(v.PYTHON_COLLECTOR))
+        told = "no probe sees all of Python's collections" if why is None else why.reason
+        yield f"garbage collection is among the engine's own code: {told}"
 
 
 def steps_heatmap(

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from llmtop.collectors.tracing.helper import elf as elf_module
 from llmtop.collectors.tracing.helper import symbols
-from llmtop.collectors.tracing.helper.elf import ElfError, ElfFunctions
+from llmtop.collectors.tracing.helper.elf import ElfError, ElfFunctions, Site
+from llmtop.collectors.tracing.helper.interpreters import CollectorSites, collector_sites
 from llmtop.collectors.tracing.helper.symbols import Code, Region, Symbols
 from llmtop.collectors.tracing.helper.system import UnavailableError
 
@@ -26,8 +27,8 @@ Symbol = tuple[bytes, int, int, int]
 """Name, kind, address and size."""
 
 
-def library(*tables: tuple[int, list[Symbol]], link: int | None = None) -> bytes:
-    """Tables of symbols by their kind (2 for all, 11 for what is exported), each with its names behind it."""
+def library(*tables: tuple[int, list[Symbol]], link: int | None = None, notes: bytes = b"") -> bytes:
+    """Tables of symbols by their kind (2 for all, 11 for what is exported), each with its names behind; then notes."""
     body, sections = bytearray(), []
     for number, (kind, found) in enumerate(tables):
         names, rows = b"\0", bytearray()
@@ -39,6 +40,9 @@ def library(*tables: tuple[int, list[Symbol]], link: int | None = None) -> bytes
         body += rows
         sections.append((0, 3, 0, 0, 0x100 + len(body), len(names), 0, 0, 1, 0))
         body += names
+    if notes:
+        sections.append((0, 7, 0, 0, 0x100 + len(body), len(notes), 0, 0, 4, 0))
+        body += notes
     counts = (64, 56, 2, 64, len(sections), 0)
     places = (0, 64, 0x100 + len(body), 0)
     header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 3, 62, 1, *places, *counts)
@@ -49,6 +53,15 @@ def library(*tables: tuple[int, list[Symbol]], link: int | None = None) -> bytes
         + bytes(body)
         + b"".join(struct.pack("<IIQQQQIIQQ", *s) for s in sections)
     )
+
+
+def probe(name: bytes, place: int, semaphore: int = 0, provider: bytes = b"python", owner: bytes = b"stapsdt") -> bytes:
+    """A note of a probe that a program has of its own."""
+    text = struct.pack("<QQQ", place, 0, semaphore) + provider + b"\0" + name + b"\0-8@%r12\0"
+    head = struct.pack("<III", len(owner) + 1, len(text), 3) + (owner + b"\0").ljust(
+        -(-(len(owner) + 1) // 4) * 4, b"\0"
+    )
+    return head + text.ljust(-(-len(text) // 4) * 4, b"\0")
 
 
 @contextmanager
@@ -263,3 +276,50 @@ def test_regions_are_named_by_their_files() -> None:
     for path, told in paths.items():
         region = Region(0, 1, 0, "", path)
         assert (region.name, region.is_file) == told
+
+
+def sites(data: bytes) -> CollectorSites | None:
+    with opened(data) as descriptor:
+        return collector_sites(f"/proc/self/fd/{descriptor}")
+
+
+def test_a_collector_is_found_by_the_probes_that_the_interpreter_has_of_its_own() -> None:
+    others = (
+        probe(b"line", ADDRESS) + probe(b"gc__start", ADDRESS, provider=b"ruby") + probe(b"gc__done", 1, owner=b"x")
+    )
+    own = probe(b"gc__start", ADDRESS + 5, ADDRESS + 64) + probe(b"gc__start", ADDRESS + 9, ADDRESS + 64)
+    symbols = (2, [(b"gc_collect_main", FUNCTION, ADDRESS, 8)])
+    found = sites(library(symbols, notes=others + own + probe(b"gc__done", ADDRESS + 7)))
+    begins = (Site(OFFSET + 5, OFFSET + 64), Site(OFFSET + 9, OFFSET + 64))
+    assert found == CollectorSites(begins, (Site(OFFSET + 7),)), "a compiler may have made several of one"
+    assert sites(library(symbols, notes=others + own)) == CollectorSites((Site(OFFSET),), (), ("gc_collect_main",)), (
+        "nobody tells of its end"
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "begins"),
+    [
+        ([b"gc_collect_main", b"_PyGC_Collect"], [0]),  # 3.13, where the second calls the first
+        ([b"PyGC_Collect", b"_PyGC_Collect"], [1]),  # 3.14
+        ([b"gc_collect_main.constprop.0", b"gc_collect_main.isra.0.constprop.1"], [0, 1]),
+        ([b"gc_collect_main.cold", b"gc_collect_main_too", b"my_gc_collect_main", b"gc_collect_main.part.0"], None),
+        ([], None),
+    ],
+)
+def test_a_collector_is_found_by_its_symbol(names: list[bytes], begins: list[int] | None) -> None:
+    data = library((2, [(name, FUNCTION, ADDRESS + 16 * i, 8) for i, name in enumerate(names)]))
+    if begins is None:
+        assert sites(data) is None
+        return
+    places = tuple(Site(OFFSET + 16 * i) for i in begins)
+    assert sites(data) == CollectorSites(places, symbols=tuple(names[i].decode() for i in begins))
+
+
+def test_what_is_exported_is_not_what_collects() -> None:
+    assert sites(library((11, [(b"_PyGC_Collect", FUNCTION, ADDRESS, 8)]))) is None
+
+
+def test_damaged_notes_are_an_error() -> None:
+    with pytest.raises(ElfError, match="longer than their section"):
+        sites(library(notes=probe(b"gc__start", ADDRESS)[:-8]))

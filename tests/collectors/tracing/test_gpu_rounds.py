@@ -14,7 +14,7 @@ from llmtop.collectors.tracing.bcc.helper.gpu_rounds import GpuRounds
 from llmtop.collectors.tracing.bcc.helper.process_libraries import ProbedFunction, ProcessLibraries
 from llmtop.collectors.tracing.bcc.helper.sampling import Sampling
 from llmtop.collectors.tracing.helper.budget import Account
-from llmtop.collectors.tracing.helper.functions import GRAPH, KINDS, LAUNCH, OTHER, WAIT
+from llmtop.collectors.tracing.helper.functions import COLLECT, COLLECTOR, GRAPH, KINDS, LAUNCH, OTHER, WAIT
 from llmtop.collectors.tracing.round_series import RoundSeries
 from llmtop.collectors.tracing.wire import GpuRound
 from llmtop.model import Metric
@@ -47,7 +47,7 @@ def taken(
 
 
 def test_a_round_is_told_once_with_all_that_was_looked_at() -> None:
-    assert taken() == [GpuRound(PID, TID, END, 500, 300, 9, 1, 5, 10, 20, 30, 40, 50, 60)]
+    assert taken() == [GpuRound(PID, TID, END, 500, 300, 9, 1, 5, 10, 20, 30, 40, 50, 60, 70)]
 
 
 def test_what_was_not_looked_at_from_its_start_on_is_not_known() -> None:
@@ -58,13 +58,24 @@ def test_what_was_not_looked_at_from_its_start_on_is_not_known() -> None:
     (one,) = taken(frozenset({WAIT, OTHER}))
     assert (one.launches, one.graphs, one.allocation, one.copy) == (None, None, 50, 60)
     (one,) = taken(frozenset({WAIT, GRAPH, LAUNCH}))
-    assert (one.launches, one.graphs, one.allocation, one.copy) == (9, 1, None, None)
+    assert (one.launches, one.graphs, one.allocation, one.copy, one.collection) == (9, 1, None, None, None)
+    (one,) = taken(frozenset({WAIT, COLLECT}))
+    assert (one.launches, one.copy, one.collection) == (None, None, 70)
     (one,) = taken(frozenset({WAIT, GRAPH}))
     assert (one.launches, one.graphs) == (None, 1), "graphs are counted all the time where kernels are too many"
     (one,) = taken(frozenset({WAIT, LAUNCH}))
     assert (one.launches, one.graphs) == (None, None), "launches are of graphs too"
     (one,) = taken(entry=(*ENTRY[:9], NOT_KNOWN, *ENTRY[10:]))
     assert one.faults is None
+
+
+def test_an_interpreter_whose_collector_cannot_be_found_makes_collections_unknown() -> None:
+    module, one = RecordedModule(), process(frozenset(KINDS))
+    one.refused.add(COLLECTOR)
+    rounds = GpuRounds(module.module, {PID: one})
+    module["gpu_rounds"].put((END, TID, PID), ENTRY)
+    (found,) = rounds.take(0)
+    assert (found.copy, found.collection) == (60, None)
 
 
 def test_of_a_round_whose_waits_were_not_all_seen_nothing_is_told() -> None:
@@ -88,9 +99,9 @@ def test_the_kernel_is_told_of_processes_whose_launches_it_does_not_count() -> N
 def test_what_is_nought_has_no_sample_but_the_first_one() -> None:
     series = RoundSeries("eBPF")
     rows = [
-        GpuRound(PID, TID, 100, 90, 60, 9, 0, None, 0, 0, 0, 0, None, None),
-        GpuRound(PID, TID, 200, 100, 70, 9, 1, 3, 0, 5, 0, 0, 0, None),
-        GpuRound(PID, TID, 300, 100, 70, 9, 0, 0, None, None, None, None, 0, 4),
+        GpuRound(PID, TID, 100, 90, 60, 9, 0, None, 0, 0, 0, 0, None, None, None),
+        GpuRound(PID, TID, 200, 100, 70, 9, 1, 3, 0, 5, 0, 0, 0, None, None),
+        GpuRound(PID, TID, 300, 100, 70, 9, 0, 0, None, None, None, None, 0, 4, 6),
     ]
     readings = list(series.readings(rows))
     told = [(one.metric.name, one.t_ns, one.value) for one in readings]
@@ -105,15 +116,16 @@ def test_what_is_nought_has_no_sample_but_the_first_one() -> None:
     assert of(v.labelled(v.THREAD_ROUND, RoundPart.LOCK)) == [(100, 0), (200, 5), (300, None)]
     assert of(v.labelled(v.THREAD_ROUND, RoundPart.ALLOCATION)) == [(200, 0)]
     assert of(v.labelled(v.THREAD_ROUND, RoundPart.COPY)) == [(300, 4)]
+    assert of(v.labelled(v.THREAD_ROUND, RoundPart.COLLECTION)) == [(300, 6)]
 
 
 def test_a_thread_that_takes_the_id_of_one_that_ended_begins_anew() -> None:
     series = RoundSeries("eBPF")
-    row = GpuRound(PID, TID, 100, 90, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    row = GpuRound(PID, TID, 100, 90, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     first = len(list(series.readings([row])))
-    assert (first, len(list(series.readings([row])))) == (11, 1)
+    assert (first, len(list(series.readings([row])))) == (12, 1)
     series.forget({ids.thread(PID, TID)})
-    assert len(list(series.readings([row]))) == 11
+    assert len(list(series.readings([row]))) == 12
 
 
 # -- the kernel's own -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 
 from llmtop.collectors.tracing.bcc.helper import compiler, programs
 from llmtop.collectors.tracing.helper import kernel
-from llmtop.collectors.tracing.helper.elf import Elf, ElfError
+from llmtop.collectors.tracing.helper.elf import Elf, ElfError, Site
 
 HEADER = "<16sHHIQQQIHHHHHH"
 """Elf64_Ehdr of elf.h."""
@@ -121,14 +121,15 @@ def test_a_probe_on_a_place_of_a_file(
     (tmp_path / "type").write_text("9\n")
     (tmp_path / "format" / "retprobe").write_text("config:3\n")
     monkeypatch.setattr(kernel, "_UPROBES", tmp_path)
-    held = kernel.attach_uprobe("/usr/lib/libx.so", 0x1234, 77, 5, is_return=is_return, cookie=cookie)
+    site = Site(0x1234, 0 if is_return else 0x77)
+    held = kernel.attach_uprobe("/usr/lib/libx.so", site, 77, 5, is_return=is_return, cookie=cookie)
     for descriptor in held:
         os.close(descriptor)
     ((attributes, pid, cpu, group, flags),) = asked.events
     kind, size, config, period, *sampled, path, place, branches, registers, stack, clock = struct.unpack_from(
         "=IIQQQQQIIQQQQIi", attributes
     )
-    assert (kind, config, period) == (9, 8 if is_return else 0, 1)
+    assert (kind, config, period) == (9, 8 if is_return else 0x77 << 32, 1), "a semaphore is in the upper half"
     assert size == len(attributes) - 1, "without the closing NUL"
     assert sampled == [0, 0, 1, 0, 0], "nothing is sampled, and the event is disabled at first"
     assert path != 0

@@ -16,8 +16,11 @@ from llmtop.collectors.tracing.bcc.helper import uprobes
 from llmtop.collectors.tracing.bcc.helper.run_time import RunTime
 from llmtop.collectors.tracing.bcc.helper.uprobes import LinkedUprobes, SingleUprobes, cookie_of
 from llmtop.collectors.tracing.helper import kernel, system
-from llmtop.collectors.tracing.helper.functions import NUMBERS
+from llmtop.collectors.tracing.helper.elf import Site
+from llmtop.collectors.tracing.helper.functions import COLLECTOR, NUMBERS
 from llmtop.collectors.tracing.helper.kernel import CpuCounters, Map, RefusedError, Table
+from llmtop.collectors.tracing.helper.libraries import ProbePoint
+from tests.collectors.tracing.mapped_libraries import at
 from tests.collectors.tracing.recorded_maps import RecordedModule
 
 BPF, PERF_EVENT_OPEN, SIZE_OF_ATTRIBUTES = 321, 298, 112
@@ -206,14 +209,15 @@ class Kernel:
 
     def _link(self, attributes: bytes, at: int) -> int:
         one = Multi.from_buffer_copy(attributes.ljust(ctypes.sizeof(Multi), b"\0"))
-        assert (one.target_fd, one.attach_type, one.flags, one.ref_ctr_offsets) == (0, 48, 0, 0)
+        assert (one.target_fd, one.attach_type, one.flags) == (0, 48, 0)
         assert not any(attributes[Multi.pid.offset + 4 :]), "what this kernel does not know must be 0"
         places, cookies = ((U64 * one.cnt).from_address(where)[:] for where in (one.offsets, one.cookies))
         path = ctypes.string_at(one.path).decode()
         functions = dict(zip(places, cookies, strict=True))
-        self.links.append(
-            {"program": one.prog_fd, "path": path, "pid": one.pid, "of": functions, "flags": one.uprobe_flags}
-        )
+        told = {"program": one.prog_fd, "path": path, "pid": one.pid, "of": functions, "flags": one.uprobe_flags}
+        if one.ref_ctr_offsets:
+            told["semaphores"] = (U64 * one.cnt).from_address(one.ref_ctr_offsets)[:]
+        self.links.append(told)
         return self._new()
 
     def _time(self, told: bytes, at: int) -> int:
@@ -471,15 +475,30 @@ def test_timers_that_one_cpu_refuses_are_let_go(linux: Kernel, request_: int) ->
 
 
 def test_many_places_of_a_file_have_one_link(linux: Kernel) -> None:
-    assert kernel.link_uprobes(7, 4242, "/usr/lib/libx.so", {0x10: 3, 0x20: 4}, is_return=True) > 0
-    kernel.link_uprobes(8, 4242, "/usr/lib/liby.so", {0x30: 5}, is_return=False)
+    assert kernel.link_uprobes(7, 4242, "/usr/lib/libx.so", {Site(0x10): 3, Site(0x20): 4}, is_return=True) > 0
+    kernel.link_uprobes(8, 4242, "/usr/lib/liby.so", {Site(0x30): 5, Site(0x40, 0x900): 6}, is_return=False)
     assert linux.links == [
         {"program": 7, "path": "/usr/lib/libx.so", "pid": 4242, "of": {0x10: 3, 0x20: 4}, "flags": 1},
-        {"program": 8, "path": "/usr/lib/liby.so", "pid": 4242, "of": {0x30: 5}, "flags": 0},
+        {"program": 8, "path": "/usr/lib/liby.so", "pid": 4242, "of": {0x30: 5, 0x40: 6}, "flags": 0}
+        | {"semaphores": [0, 0x900]},
     ]
     linux.fails[28] = [errno.EINVAL]
     with pytest.raises(OSError, match="probes: Invalid argument"):
-        kernel.link_uprobes(7, 4242, "/usr/lib/libx.so", {0x10: 3}, is_return=True)
+        kernel.link_uprobes(7, 4242, "/usr/lib/libx.so", {Site(0x10): 3}, is_return=True)
+
+
+def test_what_does_not_end_with_its_return_is_linked_where_it_ends(
+    linux: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = RecordedModule()
+    monkeypatch.setattr(module, "load", lambda name, kind, expected: {"enter_any": 71, "leave_any": 72}[name])
+    point = ProbePoint((Site(0x100, 0x900), Site(0x110, 0x900)), "library", (Site(0x180, 0x902),))
+    LinkedUprobes(module.module).hold(1, "/lib", "group", {COLLECTOR: point})
+    cookie = NUMBERS[COLLECTOR] | 4 << 12
+    assert [(one["program"], one["of"], one["flags"], one["semaphores"]) for one in linux.links] == [
+        (72, {0x180: cookie}, 0, [0x902]),
+        (71, {0x100: cookie, 0x110: cookie}, 0, [0x900, 0x900]),
+    ]
 
 
 def test_functions_of_a_library_are_linked_returns_first_and_let_go_entries_first(
@@ -489,7 +508,8 @@ def test_functions_of_a_library_are_linked_returns_first_and_let_go_entries_firs
     loaded = {"enter_any": 71, "leave_any": 72}
     monkeypatch.setattr(module, "load", lambda name, kind, expected: loaded[name] if (kind, expected) == (2, 48) else 0)
     links = LinkedUprobes(module.module)
-    functions = {"cuLaunchKernel": 0x100, "cuStreamSynchronize": 0x200, "cuMemcpyAsync": 0x300}
+    places = {"cuLaunchKernel": 0x100, "cuStreamSynchronize": 0x200, "cuMemcpyAsync": 0x300}
+    functions = {name: at(place) for name, place in places.items()}
     links.hold(1, "/lib", "group", functions)
     cookies = {
         0x100: NUMBERS["cuLaunchKernel"] | 1 << 8,
@@ -514,20 +534,20 @@ def test_single_probes_of_a_group_come_and_go_as_they_are_wanted(
     attached: list[tuple[Any, ...]] = []
     closed: list[int] = []
 
-    def attach(path: str, place: int, pid: int, program: int, *, is_return: bool, cookie: int | None) -> list[int]:
-        attached.append((path, place, pid, program, is_return, cookie))
+    def attach(path: str, site: Site, pid: int, program: int, *, is_return: bool, cookie: int | None) -> list[int]:
+        attached.append((path, site.place, pid, program, is_return, cookie))
         return [len(attached)]
 
     monkeypatch.setattr(uprobes, "attach_uprobe", attach)
     monkeypatch.setattr(uprobes, "close_all", closed.extend)
     one = SingleUprobes({"cuMemcpy": (1, 2), "cuGraphLaunch": (3, 4)}, have_cookies=have_cookies)
-    one.hold(9, "/lib", "group", {"cuMemcpy": 0x10})
+    one.hold(9, "/lib", "group", {"cuMemcpy": at(0x10)})
     cookie = cookie_of("cuMemcpy") if have_cookies else None
     assert attached == [("/lib", 0x10, 9, 1, True, cookie), ("/lib", 0x10, 9, 2, False, cookie)]
-    one.hold(9, "/lib", "group", {"cuMemcpy": 0x10, "cuGraphLaunch": 0x20})
+    one.hold(9, "/lib", "group", {"cuMemcpy": at(0x10), "cuGraphLaunch": at(0x20)})
     assert ([row[3:5] for row in attached[2:]], closed) == ([(3, True), (4, False)], [])
-    one.hold(9, "/lib", "other", {"cuMemcpy": 0x10})
-    one.hold(9, "/lib", "group", {"cuGraphLaunch": 0x20})
+    one.hold(9, "/lib", "other", {"cuMemcpy": at(0x10)})
+    one.hold(9, "/lib", "group", {"cuGraphLaunch": at(0x20)})
     assert (len(attached), closed) == (6, [1, 2])
     one.hold(9, "/lib", "group", {})
     assert closed == [1, 2, 3, 4]

@@ -20,10 +20,11 @@ from llmtop.collectors.tracing.bcc.helper.library import Library
 from llmtop.collectors.tracing.bcc.helper.library_probes import SAMPLED
 from llmtop.collectors.tracing.bcc.helper.programs import Programs
 from llmtop.collectors.tracing.helper import libraries, system
-from llmtop.collectors.tracing.helper.functions import KINDS, NUMBERS
+from llmtop.collectors.tracing.helper.functions import COLLECTOR, KINDS, NUMBERS
+from llmtop.collectors.tracing.helper.interpreters import NO_COLLECTOR
 from llmtop.collectors.tracing.helper.libraries import LibraryFile, ProbePoint
 from llmtop.collectors.tracing.helper.system import UnavailableError
-from tests.collectors.tracing.mapped_libraries import GENTLE
+from tests.collectors.tracing.mapped_libraries import at
 from tests.collectors.tracing.recorded_maps import RecordedModule, slots
 
 PID, TID = 100, 101
@@ -59,7 +60,7 @@ class Server:
     def probed(self) -> frozenset[str]:
         return frozenset().union(*self.held.values())
 
-    def hold(self, pid: int, path: str, group: str, functions: Mapping[str, int]) -> None:
+    def hold(self, pid: int, path: str, group: str, functions: Mapping[str, ProbePoint]) -> None:
         assert path.startswith(f"/proc/{pid}/root/"), "a file as the process sees it"
         assert group.removeprefix("sampled ") in KINDS
         if self.refused & functions.keys():
@@ -95,7 +96,9 @@ class Server:
         if self._counts and "library_threads" in self.module.tables:
             self.thread(launches=round(self._counts.get(LAUNCH, 0.0)))
 
-    def thread(self, launches: int = 0, sync_ns: int = 0, sync_since: int = 0, tid: int = TID) -> None:
+    def thread(
+        self, launches: int = 0, sync_ns: int = 0, sync_since: int = 0, tid: int = TID, collecting_ns: int = 0
+    ) -> None:
         steps, syncs = self._steps, round(self._counts.get(SYNC, 0.0))
         row = (
             launches,
@@ -107,6 +110,7 @@ class Server:
             steps,
             round(self._step_launches),
             0,
+            collecting_ns,
             0,
             0,
             PID,
@@ -145,7 +149,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, float]], 
         costs = {"library": COST_NS, "stepped_library": 10 * COST_NS}
         monkeypatch.setattr("llmtop.collectors.tracing.bcc.helper.probe_cost.measured", lambda probes: costs)
         monkeypatch.setattr(library_search, "mapped_libraries", lambda pid: {CUDA: tuple(rates)} if pid == PID else {})
-        points = {name: ProbePoint(place, GENTLE) for place, name in enumerate(rates)}
+        points = {name: at(place) for place, name in enumerate(rates)}
         file = LibraryFile((1, 2), points)
         monkeypatch.setattr(libraries.LibraryFiles, "at", lambda files, path, wanted: file)
         own = SimpleNamespace(getpriority=server.priority_of, setpriority=server.set_priority, PRIO_PROCESS=0)
@@ -270,7 +274,7 @@ def test_a_kernels_launch_whose_probes_come_off_hides_no_graph(
     released_in: list[int] = []
     hold = server.hold
 
-    def held(pid: int, path: str, group: str, functions: dict[str, int]) -> None:
+    def held(pid: int, path: str, group: str, functions: dict[str, ProbePoint]) -> None:
         had_launches = LAUNCH in server.probed
         hold(pid, path, group, functions)
         if had_launches and LAUNCH not in server.probed:
@@ -345,6 +349,39 @@ def test_a_wait_that_goes_on_counts_up_to_now_and_never_shrinks(
     library.read(server.now_ns, ())
     assert library.read_threads(server.now_ns, [(TID, PID)]) == [(PID, TID, 11, 6 * MS)]
     assert (TID,) not in server.module["library_threads"].rows
+
+
+def test_time_in_the_collector_is_told_of_a_thread_when_there_is_more_of_it(
+    serving: Callable[[Mapping[str, float]], Server],
+) -> None:
+    server = serving({COLLECTOR: 10.0})
+    library = library_of(server, NO_LIMIT)
+    look(library, server, 1.0)
+    server.thread(collecting_ns=5 * MS)
+    server.thread(tid=TID + 1)
+    library.read(server.now_ns, ())
+    assert library.read_collecting() == [(PID, TID, 5 * MS)], "nothing is told of nothing"
+    assert (library.read_collecting(), library.read_threads(server.now_ns, ())) == ([], [])
+    assert library.coverage()["library_observed"] == [], "an interpreter makes no calls that wait for the GPU"
+
+
+def test_an_interpreter_whose_collector_is_not_found_is_said_to_be_so(
+    serving: Callable[[Mapping[str, float]], Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found in the library that the program maps, it does not matter that the program has none."""
+    server = serving({COLLECTOR: 10.0})
+    found = LibraryFile((1, 2), {COLLECTOR: at(0)})
+    files = iter([LibraryFile((1, 1), {}), found, LibraryFile((1, 1), {})])
+    monkeypatch.setattr(libraries.LibraryFiles, "at", lambda one, path, wanted: next(files))
+    mapped = {PID: ("/bin/python3.12", "/lib/libpython3.12.so"), PID + 1: ("/bin/stripped/python3.12",)}
+    paths = {pid: dict.fromkeys(several, (COLLECTOR,)) for pid, several in mapped.items()}
+    monkeypatch.setattr(library_search, "mapped_libraries", paths.__getitem__)
+    library = library_of(server, NO_LIMIT)
+    for pid, notes, uncounted in ((PID, {}, []), (PID + 1, {COLLECTOR: NO_COLLECTOR}, [(PID + 1, [COLLECTOR])])):
+        library.tick([pid])
+        library.tick([pid])
+        assert (library.notes, library.coverage()["uncounted"]) == (notes, uncounted)
+    assert library.coverage()["unseen"] == [(PID + 1, ["collections"])]
 
 
 def test_a_wait_that_began_after_the_look_counts_from_the_next_one(
@@ -488,7 +525,7 @@ class Crowd(Server):
                         if name == "functions" and key[0] == PID:
                             rows[pid, key[1]] = tuple((1 + more) * count for count in row)
                         elif key == (TID,):
-                            rows[TID + more,] = (*((1 + more) * count for count in row[:11]), pid, *row[12:])
+                            rows[TID + more,] = (*((1 + more) * count for count in row[:12]), pid, *row[13:])
 
 
 def test_what_one_process_does_is_not_put_down_to_another(
@@ -529,9 +566,9 @@ def test_calls_under_way_are_over_when_their_probes_come_off(serving: Callable[[
         entered.put((tid << 8 | number,), (5,))
     threads = server.module["library_threads"]
     of_round = b"R" * 120
-    waiting = (9, 5 * MS, server.now_ns - MS, 77, 88, 3, 2, 7, 4, 5, 6, PID, 1, 2, 0, of_round)
+    waiting = (9, 5 * MS, server.now_ns - MS, 77, 88, 3, 2, 7, 4, 9, 5, 6, PID, 1, 2, 0, of_round)
     for tid, pid in ((TID + 1, PID), (TID + 2, 300)):
-        threads.put((tid,), (*waiting[:11], pid, *waiting[12:]))
+        threads.put((tid,), (*waiting[:12], pid, *waiting[13:]))
     server.rates[SYNC] = 1e6
     look(library, server, 0.4)
     assert SYNC not in server.probed
@@ -539,7 +576,7 @@ def test_calls_under_way_are_over_when_their_probes_come_off(serving: Callable[[
     assert NUMBERS[SYNC] not in left
     assert NUMBERS[COPY] in left
     own, other = threads.get(TID + 1), threads.get(TID + 2)
-    assert own == (9, 5 * MS, 0, 0, 88, 3, 2, 7, 4, 5, 6, PID, 1, 2, 0, of_round)
+    assert own == (9, 5 * MS, 0, 0, 88, 3, 2, 7, 4, 9, 5, 6, PID, 1, 2, 0, of_round)
     assert other is not None
     assert other[2:4] == (waiting[2], 77)
 

@@ -14,6 +14,8 @@ import pytest
 from llmtop.collectors.tracing.bcc.helper import probe_cost
 from llmtop.collectors.tracing.bcc.helper.probe_cost import measured
 from llmtop.collectors.tracing.helper.governor import NS_PER_HIT
+from llmtop.collectors.tracing.helper.libraries import ProbePoint
+from tests.collectors.tracing.mapped_libraries import at
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the functions are x86-64's")
 
@@ -30,15 +32,15 @@ class Probes:
 
     def __init__(self, costs: Mapping[int, int]) -> None:
         self.costs = costs
-        self.held: list[tuple[int, str, Mapping[str, int]]] = []
-        self.on: int | None = None
+        self.held: list[tuple[int, str, Mapping[str, ProbePoint]]] = []
+        self.on: ProbePoint | None = None
         self.place = 0
         self.code = b""
         self.refuses = False
         self._asked = 0
         self._now_ns = 1000
 
-    def hold(self, pid: int, path: str, group: str, functions: Mapping[str, int]) -> None:
+    def hold(self, pid: int, path: str, group: str, functions: Mapping[str, ProbePoint]) -> None:
         if self.refuses and functions:
             raise OSError("refused")
         assert group == "cost"
@@ -74,7 +76,7 @@ def test_a_probe_costs_what_a_call_takes_longer_with_it(made: Callable[..., Prob
     probes = made(1600, 11_000)
     assert measured(probes) == {"library": 1600, "stepped_library": 11_000}
     functions = [functions for *_, functions in probes.held]
-    assert functions == [{"cuLaunchKernel": 0}, {}, {"cuLaunchKernel": 16}, {}]
+    assert functions == [{"cuLaunchKernel": at(0)}, {}, {"cuLaunchKernel": at(16)}, {}]
     assert {pid for pid, *_ in probes.held} == {os.getpid()}
     assert len({path for _, path, _ in probes.held}) == 1
 

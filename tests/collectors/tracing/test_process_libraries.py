@@ -13,7 +13,8 @@ from llmtop.collectors.tracing.bcc.helper.programs import SLOTS
 from llmtop.collectors.tracing.bcc.helper.sampling import Sampling
 from llmtop.collectors.tracing.helper import system
 from llmtop.collectors.tracing.helper.budget import Account
-from llmtop.collectors.tracing.helper.functions import kind_of
+from llmtop.collectors.tracing.helper.functions import COLLECTOR, KINDS, kind_of
+from tests.collectors.tracing.mapped_libraries import at
 from tests.collectors.tracing.recorded_maps import RecordedModule
 
 PID, TID, OTHER = 100, 101, 102
@@ -33,7 +34,7 @@ def process(*steady: str) -> ProcessLibraries:
     made = ProcessLibraries(PID, Sampling(Account(3e6), 0.0))
     made.sampling.steady = frozenset(steady)
     made.functions = {
-        name: ProbedFunction({"/lib": 1}, ns, kind_of(name)) for name, ns in ((LAUNCH, 2000.0), (SYNC, 1000.0))
+        name: ProbedFunction({"/lib": at(1)}, ns, kind_of(name)) for name, ns in ((LAUNCH, 2000.0), (SYNC, 1000.0))
     }
     return made
 
@@ -105,7 +106,7 @@ def test_what_a_window_counted_stands_for_the_work_that_follows(run_ns: dict[int
 def test_waits_and_copies_grow_with_the_work_where_they_are_only_sampled(run_ns: dict[int, int]) -> None:
     """Whatever the steps of the server say of its launches."""
     one = process()
-    one.functions[COPY] = ProbedFunction({"/lib": 3}, 0.0, "other")
+    one.functions[COPY] = ProbedFunction({"/lib": at(3)}, 0.0, "other")
     calls = {LAUNCH: 100, SYNC: 20, COPY: 10}
     one.learn(counted(0, 0), counted(5_220_000, 5_220_000, calls=calls, threads={TID: (100, 3, 90, 4)}))
     one.advance(counted(S, S), {})
@@ -148,7 +149,7 @@ def test_launches_go_by_steps_where_windows_have_held_whole_ones(run_ns: dict[in
 def test_where_graphs_are_counted_and_kernels_sampled_windows_stand_for_both_of_threads(run_ns: dict[int, int]) -> None:
     """30 launches a step, one of them of a graph, which is not estimated beside being counted."""
     one = process("wait", "graph")
-    one.functions[GRAPH] = ProbedFunction({"/lib": 2}, 500.0, kind_of(GRAPH))
+    one.functions[GRAPH] = ProbedFunction({"/lib": at(2)}, 500.0, kind_of(GRAPH))
     calls = {LAUNCH: 97, GRAPH: 3}
     one.learn(counted(0, 0), counted(6 * MS, 6 * MS, calls=calls, threads={TID: (100, 3, 90, 4)}))
     thread = LaunchingThread(PID)
@@ -173,9 +174,14 @@ def test_threads_of_no_window_have_no_launches(run_ns: dict[int, int]) -> None:
 
 def test_kinds_cost_what_their_functions_do() -> None:
     one = process()
-    one.functions["cuGraphLaunch"] = ProbedFunction({"/lib": 2}, 500.0, "graph")
+    one.functions["cuGraphLaunch"] = ProbedFunction({"/lib": at(2)}, 500.0, "graph")
     counts = {LAUNCH: (10, 1), "cuGraphLaunch": (4, 1), SYNC: (3, 1)}
-    assert one.rates(counts, 2.0) == {"wait": 1500.0, "graph": 1000.0, "other": 0.0, "launch": 10_000.0}
+    assert one.rates(counts, 2.0) == {
+        **dict.fromkeys(KINDS, 0.0),
+        "wait": 1500.0,
+        "graph": 1000.0,
+        "launch": 10_000.0,
+    }
     before = counted(0, 0, calls={LAUNCH: 5})
     assert one.cost_ns(before, counted(1, 1, calls={LAUNCH: 8, SYNC: 1})) == 3 * 2000 + 1000
 
@@ -237,7 +243,7 @@ def test_a_duplicate_needs_a_hundred_calls_of_which_sixteen_may_be_under_way(
     runtime: int, driver: int, is_found: bool
 ) -> None:
     one = process()
-    one.functions["cudaLaunchKernel"] = ProbedFunction({"/lib": 3}, 1.0, "launch")
+    one.functions["cudaLaunchKernel"] = ProbedFunction({"/lib": at(3)}, 1.0, "launch")
     found = one.new_duplicates({"cudaLaunchKernel": runtime, LAUNCH: driver})
     assert found == ([one.functions["cudaLaunchKernel"]] if is_found else [])
 
@@ -245,7 +251,7 @@ def test_a_duplicate_needs_a_hundred_calls_of_which_sixteen_may_be_under_way(
 def test_a_duplicate_is_told_from_all_calls_that_were_compared() -> None:
     """Of fewer than a hundred calls nothing is concluded; they add up over the windows."""
     one = process()
-    one.functions["cudaLaunchKernel"] = ProbedFunction({"/lib": 3}, 1000.0, "launch")
+    one.functions["cudaLaunchKernel"] = ProbedFunction({"/lib": at(3)}, 1000.0, "launch")
     assert one.new_duplicates({LAUNCH: 60, "cudaLaunchKernel": 60}) == []
     assert one.new_duplicates({LAUNCH: 60, "cudaLaunchKernel": 60}) == [one.functions["cudaLaunchKernel"]]
     one.functions["cudaLaunchKernel"].is_duplicate = True
@@ -269,7 +275,26 @@ def test_each_round_has_a_number_of_its_own_and_those_that_are_open_odd_ones() -
 
 
 def test_a_wait_under_way_counts_up_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = library_maps.LibraryThreadCalls._make((3, 500, 0, *[0] * 12, b""))
+    row = library_maps.LibraryThreadCalls._make((3, 500, 0, *[0] * 13, b""))
     assert row.in_sync_ns(10_000) == 500
     assert row._replace(sync_since=9_000).in_sync_ns(10_000) == 1500
     assert row._replace(sync_since=10_001).in_sync_ns(10_000) == 500
+
+
+def test_collections_are_known_of_a_process_only_where_all_of_them_are_seen() -> None:
+    one = process("wait", "launch")
+    assert one.unseen == []
+    one.functions[COLLECTOR] = ProbedFunction({"/python3": at(5)}, 500.0, kind_of(COLLECTOR))
+    assert one.unseen == ["collections"], "a sample of them tells little"
+    one.sampling.steady |= {"collect"}
+    assert one.unseen == []
+    one.refused.add(COLLECTOR)
+    assert (one.unseen, one.uncounted) == (["collections"], [COLLECTOR])
+
+
+def test_an_interpreter_alone_is_nothing_that_waits_for_the_gpu() -> None:
+    one = process()
+    one.functions = {COLLECTOR: ProbedFunction({"/python3": at(5)}, 500.0, kind_of(COLLECTOR))}
+    for now in (S, 3 * S):
+        one.observe(now)
+    assert (one.calls_cuda, one.observed_ns, one.unseen) == (False, 0, ["collections"])

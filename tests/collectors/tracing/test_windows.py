@@ -102,11 +102,11 @@ def test_at_first_nothing_is_known_and_a_window_is_due() -> None:
 @pytest.mark.parametrize(
     ("costs", "steady"),
     [
-        ((0.2e6, 0.1e6, 0.1e6, 0.3e6), {"wait", "graph", "other", "launch"}),
-        ((0.2e6, 0.1e6, 0.1e6, 0.301e6), {"wait", "graph", "other"}),
-        ((0.4e6, 0.1e6, 0.201e6, 0.1e6), {"wait", "graph", "launch"}),
-        ((0.701e6, 0.701e6, 0.6e6, 0.1e6), {"other", "launch"}),
-        ((0.701e6, 0.701e6, 0.701e6, 0.701e6), set()),
+        ((0.2e6, 0.1e6, 0.05e6, 0.05e6, 0.3e6), {"wait", "graph", "collect", "other", "launch"}),
+        ((0.2e6, 0.1e6, 0.05e6, 0.05e6, 0.301e6), {"wait", "graph", "collect", "other"}),
+        ((0.3e6, 0.1e6, 0.1e6, 0.201e6, 0.1e6), {"wait", "graph", "collect", "launch"}),
+        ((0.701e6, 0.701e6, 0.701e6, 0.6e6, 0.1e6), {"other", "launch"}),
+        ((0.701e6, 0.701e6, 0.701e6, 0.701e6, 0.701e6), set()),
     ],
 )
 def test_what_takes_seven_tenths_of_the_budget_is_counted_all_the_time(
@@ -159,9 +159,9 @@ def test_what_costs_too_much_rests_and_longer_each_time() -> None:
     sampling.close({}, CALLED, 100.0, 0.01)
     assert not sampling.judge({"wait": 0.3e6, "graph": 0.1e6, "other": 0.3e6, "launch": 0.3e6}, 100.0)
     assert sampling.judge({"wait": 0.3e6, "graph": 0.1e6, "other": 0.3e6, "launch": 0.301e6}, 100.0)
-    assert sampling.steady == {"wait", "graph", "other"}
+    assert sampling.steady == {"wait", "graph", "collect", "other"}
     assert sampling.is_due(100.0), "a window shows at once what it costs"
-    assert sampling.judge({"wait": 2e6, "graph": 0.0, "other": 0.0}, 100.0)
+    assert sampling.judge({"wait": 2e6, "graph": 0.0, "collect": 0.0, "other": 0.0}, 100.0)
     assert sampling.steady == frozenset(), "the dearest goes last"
     now_s, rests = 100.0, []
     for _ in range(8):

@@ -159,6 +159,7 @@ class BccHelper:
             report |= self._scheduler.scheduler.read(now, changes.ended_threads, changes.gone)
         report["running"] = self._samples.read() if self._samples and self._samples.is_on else []
         report["functions"] = self._library.read(now, (*changes.gone, *changes.renewed))
+        report["collecting"] = self._library.read_collecting()
         report["in_libraries"] = self._library.read_threads(now, changes.ended_threads)
         report["gpu_rounds"] = self._library.read_rounds(self._scheduler.followed_since if self._scheduler else None)
         report |= self._library.coverage()

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple, Optional
 
 from ... import wire
-from ...helper.functions import GRAPH, LAUNCH, LAUNCHING, OTHER, WAIT
+from ...helper.functions import COLLECT, COLLECTOR, GRAPH, LAUNCH, LAUNCHING, OTHER, WAIT
 from . import btf
 from .process_libraries import ProcessLibraries
 from .programs import Module
@@ -83,7 +83,9 @@ class GpuRounds:
         off_cpu: Iterable[int | None] = entry[2:6] if is_followed else (None,) * 4
         faults = None if entry.faults == _NOT_KNOWN else entry.faults
         times = (end, end - entry.start, entry.wait)
-        return wire.GpuRound._make((pid, tid, *times, launches, graphs, faults, *off_cpu, *calls))
+        is_seen = process.saw(COLLECT, entry.start) and COLLECTOR not in process.refused
+        collection = entry.collection if is_seen else None
+        return wire.GpuRound._make((pid, tid, *times, launches, graphs, faults, *off_cpu, *calls, collection))
 
 
 @lru_cache

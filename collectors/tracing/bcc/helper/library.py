@@ -52,7 +52,10 @@ class Library:
         And the functions of which samples stand for all calls.
         """
         processes = self._probes.processes.values() if self._probes else ()
-        covered = (Covered(one.pid, one.observed_ns, one.uncounted, one.unseen) for one in processes)
+        covered = (
+            Covered(one.pid, one.observed_ns if one.calls_cuda else None, one.uncounted, one.unseen)
+            for one in processes
+        )
         sampled = [(one.pid, names) for one in processes if (names := one.probed(one.sampled))]
         return coverage(covered) | {
             "sampled": [wire.SampledCalls(pid, names, kinds_of(names)) for pid, names in sampled]
@@ -91,6 +94,10 @@ class Library:
     def read_threads(self, now: int, ended: Iterable[tuple[int, int]]) -> list[wire.LibraryThread]:
         """What changed, up to now: sums since the start."""
         return self._probes.read_threads(now, ended) if self._probes else []
+
+    def read_collecting(self) -> list[wire.CollectingThread]:
+        """Likewise of garbage collections; before the threads, which forgets those that have ended."""
+        return self._probes.read_collecting() if self._probes else []
 
     def read_rounds(self, followed_since: int | None) -> list[wire.GpuRound]:
         """The rounds of the GPU's work that have ended: see `GpuRounds.take`."""

@@ -9,8 +9,9 @@ from contextlib import contextmanager, suppress
 
 from ... import wire
 from ...helper.budget import Account
-from ...helper.functions import DUPLICATES, IN_THE_DRIVER, KINDS, LAUNCH, WAIT, kind_of
-from ...helper.libraries import LibraryFiles
+from ...helper.functions import COLLECTOR, DUPLICATES, IN_THE_DRIVER, KINDS, LAUNCH, WAIT, kind_of
+from ...helper.interpreters import NO_COLLECTOR
+from ...helper.libraries import LibraryFiles, ProbePoint
 from .library_maps import Counted, LibraryMaps, growth
 from .library_sums import LibrarySums
 from .process_libraries import ProbedFunction, ProcessLibraries
@@ -64,7 +65,7 @@ class LibraryProbes:
         """
         self._judge()
         now_s = time.monotonic()
-        due = next((one for one in self.processes.values() if one.functions and one.sampling.is_due(now_s)), None)
+        due = next((one for one in self.processes.values() if one.sampled and one.sampling.is_due(now_s)), None)
         if due is not None:
             self._window(due)
 
@@ -72,7 +73,7 @@ class LibraryProbes:
         """Know a library's functions; whether they can be probed is found out in the first window."""
         file = f"/proc/{pid}/root{path}"
         found = self._files.at(file, names)
-        if found is None or not found.functions:
+        if found is None or not (found.functions or COLLECTOR in names):
             return
         if pid not in self.processes:
             self.processes[pid] = ProcessLibraries(pid, Sampling(self._account, time.monotonic()))
@@ -80,10 +81,21 @@ class LibraryProbes:
         for name, point in found.functions.items():
             cost = self._ns_per_call[point.hit]
             one = process.functions.setdefault(name, ProbedFunction({}, cost, kind_of(name)))
-            one.places[file], one.ns_per_call = point.place, max(one.ns_per_call, cost)
+            one.places[file], one.ns_per_call = point, max(one.ns_per_call, cost)
+        if COLLECTOR in names:
+            self._note_collector(process)
         for kind in process.sampling.steady:
             self._hold_kind(process, kind)
         process.observe(time.monotonic_ns())
+
+    def _note_collector(self, process: ProcessLibraries) -> None:
+        """An interpreter is mapped: whether its collector was found, in the program itself or in its library."""
+        is_found = COLLECTOR in process.functions
+        (process.refused.discard if is_found else process.refused.add)(COLLECTOR)
+        if any(COLLECTOR in one.refused for one in self.processes.values()):
+            self.notes[COLLECTOR] = NO_COLLECTOR
+        else:
+            self.notes.pop(COLLECTOR, None)
 
     def drop(self, pid: int) -> None:
         """A process has ended, or runs another program."""
@@ -108,7 +120,11 @@ class LibraryProbes:
         """What changed, up to now: sums since the start."""
         return self._sums.changed_threads(now, ended)
 
-    def _hold(self, pid: int, file: str, group: str, functions: dict[str, int]) -> bool:
+    def read_collecting(self) -> list[wire.CollectingThread]:
+        """Likewise of garbage collections."""
+        return list(self._sums.changed_collecting())
+
+    def _hold(self, pid: int, file: str, group: str, functions: dict[str, ProbePoint]) -> bool:
         """Have probes on these functions of a file; false where they are refused."""
         try:
             self._uprobes.hold(pid, file, group, functions)
@@ -122,7 +138,7 @@ class LibraryProbes:
         for file, functions in process.by_file(kind).items():
             if self._hold(pid, file, group, functions):
                 continue
-            held = {name: place for name, place in functions.items() if self._hold(pid, file, group, {name: place})}
+            held = {name: point for name, point in functions.items() if self._hold(pid, file, group, {name: point})}
             self._hold(pid, file, group, held)
             for name in functions.keys() - held.keys():
                 process.refused.add(name)

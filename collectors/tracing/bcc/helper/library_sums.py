@@ -78,6 +78,14 @@ class LibrarySums:
                 self._maps.forget_thread(tid)
         return changed
 
+    def changed_collecting(self) -> Iterator[wire.CollectingThread]:
+        """The threads that have collected garbage since they were told last."""
+        for tid, calls in self._maps.threads():
+            thread = self._threads.get(tid)
+            if thread is not None and calls.collecting_ns != thread.sent_collecting:
+                thread.sent_collecting = calls.collecting_ns
+                yield wire.CollectingThread(thread.tgid, tid, calls.collecting_ns)
+
     def forget(self, pid: int) -> None:
         """A process has ended: another of its id begins at nothing."""
         self._sent = {key: sent for key, sent in self._sent.items() if key[0] != pid}

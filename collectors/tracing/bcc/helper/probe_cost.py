@@ -13,7 +13,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from ...helper.elf import Site
 from ...helper.governor import NS_PER_HIT
+from ...helper.libraries import ProbePoint
 from .uprobes import Uprobes
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -75,7 +77,7 @@ def _cost(probes: Uprobes, path: str, address: int, place: int, calls: int) -> f
 
     free = sorted(ns_per_call() for _ in range(_ROUNDS))[_PLACE]
     try:
-        probes.hold(os.getpid(), path, "cost", {_FUNCTION: place})
+        probes.hold(os.getpid(), path, "cost", {_FUNCTION: ProbePoint((Site(place),), "library")})
         return max(1.0, sorted(ns_per_call() for _ in range(_ROUNDS))[_PLACE] - free)
     finally:
         probes.hold(os.getpid(), path, "cost", {})

@@ -6,7 +6,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...helper import system
-from ...helper.functions import GRAPH, KINDS, LAUNCH, LAUNCHING, OTHER, WAIT, duplicates, kinds_of
+from ...helper.functions import COLLECT, GRAPH, KINDS, LAUNCH, LAUNCHING, OTHER, WAIT, duplicates, kinds_of
+from ...helper.libraries import ProbePoint
 from .estimates import Estimate, work_ns
 from .library_maps import SYNCS, Counted, growth
 from .programs import SLOTS
@@ -15,7 +16,13 @@ from .sampling import Sampling
 _SETTLED = 3
 """Windows after which what was not cheap enough to be seen all the time has little prospect of it soon."""
 _SUMS = 2 + SLOTS
-_WORDS = {WAIT: "waits", GRAPH: "graph launches", OTHER: "copies", LAUNCH: "launches"}
+_WORDS = {
+    WAIT: "waits",
+    GRAPH: "graph launches",
+    COLLECT: "garbage collections",
+    OTHER: "copies",
+    LAUNCH: "launches",
+}
 
 
 @dataclass
@@ -25,8 +32,8 @@ class ProbedFunction:
     `raw` is what was counted, `sums` what that stands for.
     """
 
-    places: dict[str, int]
-    """Where it begins, by file: a process may map several copies of a library."""
+    places: dict[str, ProbePoint]
+    """Where it begins and ends, by file: a process may map several copies of a library."""
     ns_per_call: float
     kind: str
     raw: tuple[int, ...] = (0,) * _SUMS
@@ -49,6 +56,7 @@ class LaunchingThread:
     raw: int = 0
     launches: float = 0.0
     sent: tuple[int, int] = (0, 0)
+    sent_collecting: int = 0
 
 
 @dataclass
@@ -59,7 +67,7 @@ class ProcessLibraries:
     sampling: Sampling
     functions: dict[str, ProbedFunction] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
-    """Functions that are there and that the kernel lets nobody probe."""
+    """Functions that are there and that nobody can probe."""
     observed_ns: int = 0
     watched_since: int | None = None
     """Since when all calls that wait have probes; None while one has not."""
@@ -100,16 +108,19 @@ class ProcessLibraries:
 
     @property
     def unseen(self) -> list[str]:
-        """What is not known of its calls: see `kinds_of`. Waits must be seen whole, of launches a sample will do."""
-        unseen = set(kinds_of(self.refused))
-        if self.functions and WAIT not in self.sampling.steady:
-            unseen.add("sync")
-        return sorted(unseen)
+        """What is not known of its calls: see `kinds_of`. Of launches a sample will do, all else must be seen whole."""
+        whole = {name for name, one in self.functions.items() if one.kind in self.sampled & {WAIT, COLLECT}}
+        return sorted(kinds_of(self.refused | whole))
 
     @property
     def sampled(self) -> set[str]:
         """The kinds of call that are counted now and then; of those that it has."""
         return {one.kind for one in self.functions.values()} - self.sampling.steady
+
+    @property
+    def calls_cuda(self) -> bool:
+        """Whether it maps a library of CUDA or NCCL, and not an interpreter alone."""
+        return any(one.kind != COLLECT for one in self.functions.values())
 
     @property
     def files(self) -> set[str]:
@@ -125,19 +136,19 @@ class ProcessLibraries:
         """The functions of some kinds that have probes, be it now and then."""
         return [name for name, one in self.functions.items() if one.kind in kinds and not one.is_duplicate]
 
-    def by_file(self, kind: str) -> dict[str, dict[str, int]]:
-        """Where the functions of a kind begin that are to have probes, by file and name."""
-        found: dict[str, dict[str, int]] = {}
+    def by_file(self, kind: str) -> dict[str, dict[str, ProbePoint]]:
+        """Where the functions of a kind are that are to have probes, by file and name."""
+        found: dict[str, dict[str, ProbePoint]] = {}
         for name in self.probed((kind,)):
-            for path, place in self.functions[name].places.items():
-                found.setdefault(path, {})[name] = place
+            for path, point in self.functions[name].places.items():
+                found.setdefault(path, {})[name] = point
         return found
 
     def observe(self, now: int) -> None:
         """Take the time until now into account, and whether the time from now on counts."""
         if self.watched_since is not None:
             self.observed_ns += max(0, now - self.watched_since)
-        self.watched_since = now if self.functions and "sync" not in self.unseen else None
+        self.watched_since = now if self.calls_cuda and "sync" not in self.unseen else None
         self.steady_since = {kind: self.steady_since.get(kind, now) for kind in self.sampling.steady}
 
     def saw(self, kind: str, since: int) -> bool:

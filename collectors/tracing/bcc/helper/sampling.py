@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from ...helper.budget import FITS, NO_LIMIT_NS, Account, Rests, affordable_s, given_up
-from ...helper.functions import GRAPH, KINDS, OTHER, WAIT
+from ...helper.functions import COLLECT, GRAPH, KINDS, OTHER, WAIT
 
 SHORTEST_S, LONGEST_S = 0.005, 0.05
 """The lengths of a window in which all calls of libraries are counted."""
@@ -85,9 +85,9 @@ class Sampling:
                 continue
             spent = sum(dearest[one] for one in {*steady, kind})
             # Of what was not called nothing is known; but copies and the like are rare where no window has seen any,
-            # and graphs are launched to launch seldom: who launches many of them is soon judged.
+            # and graphs are launched to launch seldom, as garbage is collected: who does much of it is soon judged.
             is_rare = kind == OTHER and self.windows >= REMEMBERED
-            is_told = kind in (WAIT, GRAPH) or calls.get(kind, 0) > 0 or is_rare
+            is_told = kind in (WAIT, GRAPH, COLLECT) or calls.get(kind, 0) > 0 or is_rare
             if spent <= FITS * self._account.budget_ns and is_told and kind not in self._rests:
                 steady.add(kind)
         changed, self.steady = steady != self.steady, frozenset(steady)

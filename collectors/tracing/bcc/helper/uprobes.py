@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from ...helper.functions import ALLOCATION, COPY, GRAPH, LAUNCHES, NUMBERS, SORTS, SYNCHRONISING
+from ...helper.functions import ALLOCATION, COLLECTION, COPY, GRAPH, LAUNCHES, NUMBERS, SORTS, SYNCHRONISING
 from ...helper.kernel import attach_uprobe, close_all, link_uprobes
+from ...helper.libraries import ProbePoint
 from ...helper.system import kernel_release
 from .programs import KPROBE, Module, ProgramText
 
@@ -21,7 +22,7 @@ _TELLS_COOKIES = (5, 15)
 """The release of Linux from which on a program is told which of its probes was hit."""
 _UPROBE_MULTI = 48
 """enum bpf_attach_type of include/uapi/linux/bpf.h."""
-_SORTS = ("", GRAPH, ALLOCATION, COPY)
+_SORTS = ("", GRAPH, ALLOCATION, COPY, COLLECTION)
 """The enumeration of sorts in programs/library.c; as to kinds, see `_kind`."""
 
 
@@ -37,8 +38,8 @@ def _sort(name: str) -> int:
 class Uprobes(Protocol):
     """Probes on library functions."""
 
-    def hold(self, pid: int, path: str, group: str, functions: Mapping[str, int]) -> None:
-        """Have probes on these functions (name: place in the file) of a file that a process maps.
+    def hold(self, pid: int, path: str, group: str, functions: Mapping[str, ProbePoint]) -> None:
+        """Have probes on these functions of a file that a process maps, by name.
 
         Functions of one group come and go together, without a break in those of others.
 
@@ -54,13 +55,22 @@ class LinkedUprobes:
         self._enter, self._leave = (module.load(name, KPROBE, _UPROBE_MULTI) for name in ("enter_any", "leave_any"))
         self._links: dict[tuple[int, str, str], list[int]] = {}
 
-    def hold(self, pid: int, path: str, group: str, functions: Mapping[str, int]) -> None:
+    def hold(self, pid: int, path: str, group: str, functions: Mapping[str, ProbePoint]) -> None:
         close_all(self._links.pop((pid, path, group), []))  # the entries first: they are what costs
-        if functions:
-            links = self._links[pid, path, group] = []
-            cookies = {place: cookie_of(name) for name, place in functions.items()}
-            links.append(link_uprobes(self._leave, pid, path, cookies, is_return=True))
-            links.append(link_uprobes(self._enter, pid, path, cookies, is_return=False))
+        if not functions:
+            return
+        links = self._links[pid, path, group] = []
+        told = [(cookie_of(name), point) for name, point in functions.items()]
+        entries = {site: cookie for cookie, point in told for site in point.begins}
+        ends = {site: cookie for cookie, point in told for site in point.ends}
+        returns = {site: cookie for cookie, point in told for site in point.begins if not point.ends}
+        for program, cookies, is_return in (
+            (self._leave, returns, True),
+            (self._leave, ends, False),
+            (self._enter, entries, False),
+        ):
+            if cookies:
+                links.append(link_uprobes(program, pid, path, cookies, is_return=is_return))
 
 
 class SingleUprobes:
@@ -72,15 +82,18 @@ class SingleUprobes:
         self._have_cookies = have_cookies
         self._held: dict[tuple[int, str, str], dict[str, list[int]]] = {}
 
-    def hold(self, pid: int, path: str, group: str, functions: Mapping[str, int]) -> None:
+    def hold(self, pid: int, path: str, group: str, functions: Mapping[str, ProbePoint]) -> None:
         held = self._held.setdefault((pid, path, group), {})
         for name in held.keys() - functions.keys():
             close_all(held.pop(name))
         for name in functions.keys() - held.keys():
-            probes = held[name] = []
-            for program, is_return in zip(self._programs[name], (True, False)):
-                cookie = cookie_of(name) if self._have_cookies else None
-                probes += attach_uprobe(path, functions[name], pid, program, is_return=is_return, cookie=cookie)
+            probes, point = held.setdefault(name, []), functions[name]
+            leave, enter = self._programs[name]
+            cookie = cookie_of(name) if self._have_cookies else None
+            for site in point.ends or point.begins:
+                probes += attach_uprobe(path, site, pid, leave, is_return=not point.ends, cookie=cookie)
+            for site in point.begins:
+                probes += attach_uprobe(path, site, pid, enter, is_return=False, cookie=cookie)
 
 
 _PAIRS = "".join(

@@ -34,6 +34,7 @@ struct library_thread {
 	u64 steps;		/* from one of them to the next, while launches were counted from end to end */
 	u64 step_launches;	/* in these */
 	u64 launches_before;	/* `launches` at the last synchronising call */
+	u64 collecting_ns;	/* in Python's garbage collector */
 	u32 sync_function;
 	u32 launch_function;
 	u32 tgid;

@@ -173,6 +173,8 @@ static __always_inline void note_call(struct library_thread *thread, u32 kind, u
 	u64 within = thread->call_since >= since ? thread->call_ns : 0;
 	if (kind < CALL_KINDS)
 		thread->in_calls[kind] += now - since - within;
+	if (kind == COLLECTION)
+		thread->collecting_ns += now - since;
 	thread->call_since = since;
 	thread->call_ns = now - since;
 }
@@ -239,6 +241,8 @@ static __always_inline int enter(struct pt_regs *ctx, u32 number, u32 kind, u32 
 	entered.update(&key, &now);
 	if (kind != OTHER)
 		note_enter(who, PT_REGS_SP(ctx), number, kind, sort, now);
+	else if (sort == IN_CALLS + COLLECTION)
+		thread_of(who);	/* it may never launch anything: what collects is told of all threads */
 	return 0;
 }
 
