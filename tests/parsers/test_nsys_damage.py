@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,9 @@ from llmtop.analysis.kernels.nvtx_ranges import launch_ranges
 from llmtop.errors import FileError
 from llmtop.model import Trace
 from llmtop.parsers.nsys import NsysSqliteParser
+from llmtop.parsers.registry import load
 from tests.nsys_capture import BLOCKED, PID, TID, Capture, add_table, global_id
+from tests.parsers.full_export import full_export
 
 A, P = global_id(PID, TID), global_id(PID)
 MORE = {
@@ -53,6 +57,31 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for table, (schema, row) in MORE.items():
         add_table(path, table, schema, *[row] * 3)
     return path
+
+
+@pytest.mark.parametrize("are_registered", [False, True], ids=["own texts", "registered texts"])
+@pytest.mark.parametrize("long", [1, columns.LONG], ids=["pages", "sqlite"])
+def test_what_takes_no_time_is_a_span_in_every_table(
+    tmp_path: Path, long: int, are_registered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only what ends before it begins is left out."""
+    monkeypatch.setattr(columns, "LONG", long)
+    export = full_export(tmp_path / "full.sqlite")
+    with closing(sqlite3.connect(export)) as base, base:
+        if are_registered:
+            base.execute("INSERT INTO StringIds SELECT 5000 + rowid, text FROM NVTX_EVENTS")
+            base.execute("UPDATE NVTX_EVENTS SET textId = 5000 + rowid, text = NULL")
+        base.commit()
+        before = amounts(export)
+        for (table,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            if {"start", "end"} <= {row[1] for row in base.execute(f"PRAGMA table_info({table})")}:
+                base.execute(f'UPDATE {table} SET "end" = start WHERE "end" > start')
+    assert amounts(export) == before
+
+
+def amounts(export: Path) -> dict[str, int]:
+    trace = load(export)
+    return {kind: len(table) for of in (trace.spans, trace.more_spans) for kind, table in of.items()}
 
 
 def read_all(trace: Trace) -> int:

@@ -165,6 +165,14 @@ def test_a_page_above_others_has_so_many_as_it_has_room_for_their_places(tmp_pat
         read(path, root)
 
 
+@pytest.mark.parametrize("page", [0, 1])
+def test_a_table_begins_behind_the_first_page(tmp_path: Path, page: int) -> None:
+    """Which is that of the schema; none is before it."""
+    path, _ = table_of(tmp_path / "first.sqlite", [1])
+    with pytest.raises(UnfitError, match="a page that the file does not have"):
+        read(path, page)
+
+
 @pytest.mark.parametrize("size", [0, 2, 511])
 def test_a_page_has_512_bytes_or_more(tmp_path: Path, size: int) -> None:
     path, root = table_of(tmp_path / "sized.sqlite", [1])
@@ -211,7 +219,7 @@ def test_a_type_of_two_bytes_is_not_taken_for_a_column_that_the_row_lacks(tmp_pa
         only_row(path, root, 3, 1)
 
 
-@pytest.mark.parametrize("value", [None, 1.5, "text", b"blob"])
+@pytest.mark.parametrize("value", [None, 1.5, "text", "x" * 57, b"blob"])
 def test_what_is_no_integer_is_left_to_sqlite(tmp_path: Path, value: object) -> None:
     path, root = made(tmp_path / "mixed.sqlite", [(1, None, 2, 3), (1, None, value, 3)])
     with pytest.raises(UnfitError, match="integer"):
