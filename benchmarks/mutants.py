@@ -46,8 +46,8 @@ TESTS = (
 READERS = "tests/cli/test_stated_numbers.py"
 """Tests of which each reads the numbers of the file that it is named after, whichever functions that has."""
 PYTEST = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--hypothesis-seed=0"]
-MOST_S = 60.0
-"""Of tests that a mutant is tried on, the quickest first: who survives them is a survivor."""
+MOST_S, OTHERS_S = 60.0, 15.0
+"""Of tests that ran a mutant's function, and of others of their files: who survives the quickest is a survivor."""
 STARTING_S, FORKED_S, SLOWER = 30.0, 5.0, 10.0
 """What a run may take: a start or a fork, and so many times what its tests took when they were recorded."""
 
@@ -240,7 +240,7 @@ class Tree:
         """
         first = self.tests_of(mutant)
         files = {name.split("::")[0] for name in first}
-        others = self._quickest({name for name in self.tests if name.split("::")[0] in files} - set(first))
+        others = self._quickest({name for name in self.tests if name.split("::")[0] in files} - set(first), OTHERS_S)
         if self._forked and any(self._forked.notice(mutant, names, self._seconds(names)) for names in (first, others)):
             return "killed"
         is_inside = functions((self.folder / mutant.path).read_text()).get(mutant.line)
@@ -263,7 +263,7 @@ class Tree:
     def tests_of(self, mutant: Mutant) -> list[str]:
         """The tests that run its function; where it is in none, those of its file, and of all that use that.
 
-        The quickest first. Where there are none, the code runs in another process: then all in the files that import
+        Where there are none, the code runs in another process: then all in the files that import
         its package or module.
         """
         inside = functions((self.folder / mutant.path).read_text()).get(mutant.line)
@@ -286,11 +286,19 @@ class Tree:
             chosen = [name for name in self.tests if near.search((self.folder / name.split("::")[0]).read_text())]
         return self._quickest(chosen)
 
-    def _quickest(self, names: Iterable[str]) -> list[str]:
-        """The quickest first, as many as `MOST_S` suffices for: who survives them counts as a survivor."""
+    def _quickest(self, names: Iterable[str], most_s: float = MOST_S) -> list[str]:
+        """As many of the quickest as so much time suffices for: who survives them counts as a survivor.
+
+        File after file, the shortest first: what the tests of a file share is made once.
+        """
         ordered = sorted(names, key=lambda name: (self.tests[name]["seconds"], name))
         ends = accumulate(self.tests[name]["seconds"] for name in ordered)
-        return [name for name, end_s in zip(ordered, ends, strict=True) if end_s <= MOST_S] or ordered[:1]
+        chosen = {name for name, end_s in zip(ordered, ends, strict=True) if end_s <= most_s} or {*ordered[:1]}
+        by_file: defaultdict[str, list[str]] = defaultdict(list)
+        for name in self.tests:
+            if name in chosen:
+                by_file[name.split("::")[0]].append(name)
+        return [name for names in sorted(by_file.values(), key=self._seconds) for name in names]
 
     def _users(self, path: str) -> list[str]:
         """The files that import something of a file: a limit that it names may be held by them alone."""
