@@ -117,7 +117,7 @@ def _decoded(file: _File, content: Bytes, width: int, wanted: Sequence[int]) -> 
     payload, at = _varints(content, cells)
     _, at = _varints(content, at)  # the row id
     end = at + payload
-    if payload.min() < 0 or payload.max() > file.usable - 35 or (end > pages + file.usable).any():
+    if payload.view(np.uint64).max() > file.usable - 35 or (end > pages + file.usable).any():
         raise UnfitError("a record that goes on on another page")
     if (content[at] != width + 1).any():
         raise UnfitError("a header of another length than the columns have")

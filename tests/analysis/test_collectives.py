@@ -400,6 +400,14 @@ def test_what_is_told_of_spans_stays_with_them_in_a_part_of_the_time_and_of_seve
     assert median(one.bytes or 0 for one in collectives(both).values()) == 2
 
 
+@pytest.mark.parametrize(("key", "is_told"), [((1 << 61) - 1, True), (1 << 61, False)])
+def test_how_large_the_keys_of_two_files_may_be(tmp_path: Path, key: int, is_told: bool) -> None:
+    """So that those of both fit beside each other."""
+    files = [pytorch(tmp_path / f"{name}.json", kernel("k", 1, 5, correlation=key)) for name in "ab"]
+    both = joined(files, ["a", "b"], [ClockFit(ClockBasis.FIRST)] * 2, "run")
+    assert sorted(both.spans["kernel"].correlation) == ([2 * key, 2 * key + 1] if is_told else [-1, -1])
+
+
 def test_what_all_files_say_alike_is_said_of_them_together(tmp_path: Path) -> None:
     first, second = (
         replace(one, origin=replace(one.origin, facts={"PyTorch": "2.9", "host": host}))

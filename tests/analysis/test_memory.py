@@ -17,7 +17,7 @@ from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.timeline.join import joined
 from llmtop.analysis.timeline.listed import Listed, listed
 from llmtop.analysis.timeline.memory import BEFORE, NOT_TOLD, OUTSIDE, MemoryPool, memory_pools
-from llmtop.analysis.timeline.memory_table import memory_rows, memory_table, pool_lines, said_of_memory
+from llmtop.analysis.timeline.memory_table import memory_rows, memory_table, owner_title, pool_lines, said_of_memory
 from llmtop.model import (
     FROM_BEFORE,
     NOT_GIVEN_BACK,
@@ -26,6 +26,9 @@ from llmtop.model import (
     TORCH_RESERVED,
     Series,
     Trace,
+    Track,
+    TrackId,
+    TrackKind,
     Unknown,
 )
 from llmtop.parsers.registry import load
@@ -46,6 +49,20 @@ def pools_of(of: Trace) -> tuple[MemoryPool, ...]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("track", "title"),
+    [
+        (ids.gpu(3), "GPU 3"),
+        (ids.gpu_process(ids.gpu(3), 42), "GPU 3, process 42"),
+        (ids.process(42), "serve 42"),
+        (ids.process(43), "process:43"),
+    ],
+)
+def test_who_holds_memory_is_called_as_its_track(track: TrackId, title: str) -> None:
+    known = Track(ids.process(42), TrackKind.PROCESS, "serve 42")
+    assert owner_title(replace(trace(), tracks={known.id: known}), track) == title
+
+
 def test_the_peak_has_what_lived_then_by_who_got_it() -> None:
     made = trace(
         table("allocation", (DEVICE + FROM_BEFORE, GPU, 0, 60, -1, 1000), (DEVICE, GPU, 10, 40, 1, 500),
@@ -64,7 +81,8 @@ def test_the_peak_has_what_lived_then_by_who_got_it() -> None:
         BEFORE: (1000, 1, 0), "load #": (500, 1, 0), "layer": (300, 1, 300), OUTSIDE: (0, 0, 0), NOT_TOLD: (0, 0, 0),
     }  # fmt: skip
     rows = memory_rows((pool,), made)
-    assert memory_table(rows).cells(0)[:6] == ("GPU 0, process 1", DEVICE, f"GPU 0, process 1: {DEVICE}", 1800, 1.0, 3)
+    every = (f"GPU 0, process 1: {DEVICE}", 1800, 1.0, 3, 1000, 5, 1859, 300)
+    assert memory_table(rows).cells(0) == ("GPU 0, process 1", DEVICE, *every)
     said = " ".join(pool_lines(pool, 0))
     assert "of what was held before the capture only 1000 B is known" in said
     assert "300 B in 1 allocations not given back" in said

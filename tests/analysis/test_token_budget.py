@@ -9,6 +9,7 @@ import pytest
 from llmtop import vocabulary as v
 from llmtop.analysis.pages.budget_terms import BudgetPart
 from llmtop.analysis.pages.token_budget import TokenBudget, token_budget
+from llmtop.analysis.roofline.model_facts import ModelSize, model_size
 from llmtop.model import Target, Trace, Unknown
 from tests import live_traces
 from tests.analysis.test_efficiency import ACTIVE, DRAM_PEAK, SERVER_RATES, TARGET, trace_of
@@ -44,6 +45,18 @@ def test_a_step_is_what_the_model_needs_and_the_rest() -> None:
     assert (found.step_s, found.batch, found.tokens_per_step) == pytest.approx((STEP_S, 64, 64))
     assert found.floor_s == pytest.approx(weights_s + cache_s)
     assert any(note.startswith("late CPU is within the rest") for note in found.notes)
+
+
+def test_without_the_number_of_requests_weights_are_those_that_one_reads() -> None:
+    """Of eight experts a token takes two; the more requests there are, the more of them are read."""
+    target = replace(TARGET, config={**TARGET.config, "num_local_experts": 8, "num_experts_per_tok": 2})
+    size = model_size(target)
+    assert isinstance(size, ModelSize)
+    told = trace_of()
+    untold = replace(told, series={key: one for key, one in told.series.items() if key[1] != v.SERVER_RUNNING.name})
+    many, one = (seconds(budget(trace, target))[BudgetPart.WEIGHTS] for trace in (told, untold))
+    assert many == pytest.approx((size.dense + size.routed) * 2 / DRAM_PEAK)
+    assert one == pytest.approx((size.dense + size.routed * 2 / 8) * 2 / DRAM_PEAK)
 
 
 def test_what_is_computed_counts_beyond_what_the_bytes_take() -> None:

@@ -152,6 +152,14 @@ def test_what_both_windows_would_hold_is_in_neither(capsys: pytest.CaptureFixtur
     assert apart["not_comparable"] is None
 
 
+@pytest.mark.parametrize("host", ["gpu-7", ""], ids=["the same", "not told"])
+def test_machines_that_may_be_one_are_no_caution(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, busy: Path, host: str
+) -> None:
+    (found,) = compared(capsys, busy, write(tmp_path / "other", [BUSY], host=host))["comparisons"]
+    assert not [one for one in found["cautions"] if "machines" in one]
+
+
 def test_what_keeps_them_apart_is_said_before_all_else(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     other = live_trace(Scene(gpus=1))
     server = ids.server(8000)

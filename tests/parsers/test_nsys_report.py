@@ -173,6 +173,15 @@ def test_why_an_nsys_fails_is_said(report: Path, install: Installer, cache: Path
     assert list(cache.iterdir()) == []
 
 
+def test_an_nsys_that_writes_nothing_before_it_fails_is_told_alike(
+    report: Path, install: Installer, cache: Path
+) -> None:
+    install('echo "no licence" >&2; exit 1')
+    assert "cannot be exported by" in (said := refusal(report))
+    assert ": no licence; run" in said
+    assert cache.stat().st_mode & 0o777 == 0o700, "nobody else reads what reports hold"
+
+
 def test_an_export_that_is_garbage_is_not_kept(report: Path, install: Installer, cache: Path) -> None:
     install('head -c 100000 /dev/urandom; head -c 5000 /dev/urandom > "$out"')
     assert "nsys has made an export of it that cannot be read" in refusal(report)

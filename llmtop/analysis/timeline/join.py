@@ -138,7 +138,7 @@ class JoinedTracks(Mapping[TrackId, Track]):
     def __init__(self, parts: Sequence[_Part]) -> None:
         self._parts = parts
         self._known: dict[TrackId, Track] = {}
-        self._number = 0
+        self._number: int | None = None
 
     def _now(self) -> dict[TrackId, Track]:
         number = sum(len(part.tracks) for part in self._parts)

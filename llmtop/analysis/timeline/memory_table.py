@@ -77,7 +77,7 @@ def _cells(row: MemoryRow) -> tuple[Cell, ...]:
         if isinstance(pool.owners, Unknown):
             return row.title, pool.name, named, round(pool.peak), 1.0, *[pool.owners] * 5
         owner = together(pool.owners, named)
-        return row.title, pool.name, named, round(pool.peak), 1.0, *_numbers(owner)
+        return row.title, pool.name, owner.name, round(pool.peak), 1.0, *_numbers(owner)
     share = owner.at_peak / pool.peak if pool.peak else 0.0
     numbers = _numbers(owner) if owner.count else (None,) * 5
     return row.title, pool.name, owner.name, owner.at_peak, share, *numbers
