@@ -309,6 +309,8 @@ async def test_g_goes_from_the_kernel_to_its_launch_and_back(driven: Driven) -> 
     await driven.press("g")
     assert driven.name == GEMM
     await driven.press("down", "down", "down", "g")
+    assert "the cursor stands in a gap" in driven.app.screen_text()
+    await driven.press("full_stop", "g")
     assert "nothing in the capture joins" in driven.app.screen_text()
 
 

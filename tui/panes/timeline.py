@@ -282,6 +282,8 @@ class TimelinePane(Pane[TraceTimeline]):
             found = cursor.launched() if partner is None else partner
             if found is not None:
                 cursor.jump(found)
+            elif cursor.span() is None:
+                self._say("the cursor stands in a gap: , and . go to a span")
             else:
                 self._say("nothing in the capture joins this span to a launch or to work on a GPU")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.counters import first
@@ -111,23 +112,28 @@ def kernel_histograms(trace: Trace) -> tuple[Histogram, ...]:
     kernels = kernels_of(trace)
     if not len(kernels.table):
         return ()
-    every = [(launch, 1) for launch in range(len(kernels.table))]
+    every = ((launch, 1) for launch in range(len(kernels.table)))
     if kernels.table.details is None:
         return (_histogram(_DURATION, kernels, every),)
     typical = [(kernels.middle(row), row.calls) for row in kernels.groups(Grouping.SHAPE)]
     return (_histogram(_DURATION, kernels, every), *(_histogram(one, kernels, typical) for one in _COUNTED))
 
 
-def _histogram(spread: _Spread, kernels: Kernels, launches: Sequence[tuple[int, int]]) -> Histogram:
-    values = [(spread.value(kernels, launch), calls) for launch, calls in launches]
-    known = [(value, calls) for value, calls in values if value is not None]
-    unknown = sum(calls for value, calls in values if value is None)
+def _histogram(spread: _Spread, kernels: Kernels, launches: Iterable[tuple[int, int]]) -> Histogram:
+    known, calls, unknown = array("d"), array("q"), 0
+    for launch, several in launches:
+        value = spread.value(kernels, launch)
+        if value is None:
+            unknown += several
+        else:
+            known.append(value)
+            calls.append(several)
     if not known:
         return Histogram(spread.title, spread.unit, unknown=unknown, why_not=spread.why_not)
-    edges = tuple(_edges(spread, [value for value, _ in known]))
+    edges = tuple(_edges(spread, min(known), max(known)))
     counts = [0] * (len(edges) - 1)
-    for value, calls in known:
-        counts[_bin(value, edges)] += calls
+    for value, several in zip(known, calls, strict=True):
+        counts[_bin(value, edges)] += several
     return Histogram(spread.title, spread.unit, edges, tuple(counts), unknown)
 
 
@@ -136,15 +142,15 @@ def _bin(value: float, edges: Sequence[float]) -> int:
     return max(0, min(len(edges) - 2, bisect_right(edges, value) - 1))
 
 
-def _edges(spread: _Spread, values: Sequence[float]) -> Iterator[float]:
+def _edges(spread: _Spread, least: float, most: float) -> Iterator[float]:
     if spread.top == spread.top:
-        top = spread.top or _round_up(max(values))
+        top = spread.top or _round_up(most)
         yield from (top * i / _BINS for i in range(_BINS + 1))
         return
-    logs = [math.log10(max(value, 1.0)) for value in values]
-    low = math.floor(min(logs) * _BINS_PER_DECADE)
-    high = max(low + 1, math.ceil(max(logs) * _BINS_PER_DECADE))
-    yield from (10 ** (step / _BINS_PER_DECADE) for step in range(low, high + 1))
+    low, high = (math.log10(max(value, 1.0)) * _BINS_PER_DECADE for value in (least, most))
+    first = math.floor(low)
+    last = max(first + 1, math.ceil(high))
+    yield from (10 ** (step / _BINS_PER_DECADE) for step in range(first, last + 1))
 
 
 def _round_up(value: float) -> float:
