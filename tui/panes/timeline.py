@@ -283,7 +283,7 @@ class TimelinePane(Pane[TraceTimeline]):
             if found is not None:
                 cursor.jump(found)
             elif cursor.span() is None:
-                self._say("the cursor stands in a gap: , and . go to a span")
+                self._say("there is no span under the cursor: . and , go to those beside")
             else:
                 self._say("nothing in the capture joins this span to a launch or to work on a GPU")
 
