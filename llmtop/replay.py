@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SPEEDS: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 _NORMAL: Final = SPEEDS.index(1.0)
+PAUSED: Final = "paused"
+"""What `Replay.state` says of one that does not move."""
 
 
 class Replay:
@@ -99,7 +101,7 @@ class Replay:
     def state(self) -> str:
         """Whether it moves, and how fast."""
         if not self.is_playing or self.at_ns >= self._times[-1]:
-            return "paused"
+            return PAUSED
         return "playing" if self._speed == _NORMAL else f"playing {SPEEDS[self._speed]:g}x"
 
     # -- where it goes -----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from llmtop.recording.reader import RecordingReader
 from llmtop.recording.writer import RecordingWriter
 from llmtop.replay import Replay
 from llmtop.session import Recorder
+from llmtop.tui.panes.base import Pane
 from llmtop.tui.screens.help import active_keys
 from llmtop.tui.screens.live import LiveApp
 from llmtop.tui.screens.replay_screen import ReplayScreen
@@ -118,6 +119,17 @@ async def test_space_plays_and_stands_still(file: Path) -> None:
         await press(pilot, "space")
         assert "recording paused, " in app.screen_text()
         assert second(app) >= 40
+
+
+async def test_a_moment_that_is_stood_at_is_shown_by_every_pane_whatever_its_pace(file: Path) -> None:
+    app = replaying(file)
+    async with running(app, (160, 50)) as pilot:
+        await press(pilot, "left", "full_stop")
+        slow = [
+            app.live.findings,
+            *(pane for pane in app.live.panes.values() if isinstance(pane, Pane) and pane.display),
+        ]
+        assert {one._trace.end_ns for one in slow if one._trace is not None} == {replay_of(app).at_ns}
 
 
 async def test_where_nothing_follows_that_is_said(file: Path) -> None:

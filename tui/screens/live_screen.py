@@ -208,7 +208,7 @@ class LiveScreen(NumberedScreen):
         self._latest = newest
         moment = self.time.moment(newest)
         self._shown = moment.shown
-        self.frame_sync.is_still = self.time.is_held or self.time.at_ns is not None
+        self.frame_sync.is_still = self._stands_still
         self.frame_sync.stretch = self.pace.stretch(self.session.interval_s)
         with self.border():
             self._gpus = gpu_lines(moment.shown)
@@ -221,6 +221,11 @@ class LiveScreen(NumberedScreen):
         self._fill_rows()
         with self.header.border():
             self.header.say(*self._state(newest))
+
+    @property
+    def _stands_still(self) -> bool:
+        """Whether one moment is shown for a while: then by every pane, whatever its pace."""
+        return self.time.is_held or self.time.at_ns is not None
 
     def _state(self, newest: Trace) -> Part:
         """Which moment is shown; of now, whether the server lives."""

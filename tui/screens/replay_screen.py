@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 
 from llmtop.analysis.server.liveness import liveness
+from llmtop.replay import PAUSED
 from llmtop.tui.panes.base import look_of
 from llmtop.tui.screens.holding import SHORT_S
 from llmtop.tui.screens.live_screen import LiveScreen
@@ -45,6 +46,10 @@ class ReplayScreen(LiveScreen):
     def __init__(self, replay: Replay) -> None:
         super().__init__(replay, replay.target)
         self.replay = replay
+
+    @property
+    def _stands_still(self) -> bool:
+        return super()._stands_still or self.replay.state == PAUSED
 
     def _state(self, newest: Trace) -> Part:
         """Where the recording stands, in the colour of how the server lives; what is wrong says the line below."""
