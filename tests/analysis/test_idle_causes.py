@@ -98,6 +98,16 @@ def test_waiting_for_the_gpu_is_named_so() -> None:
     assert shares(causes) == pytest.approx(expected, abs=0.01)
 
 
+def test_collecting_garbage_is_named_so_and_is_no_work() -> None:
+    probes = ALL_SEEN | {(THREAD, v.THREAD_COLLECTING): 0.5}
+    causes = causes_of(
+        Probed({v.THREAD_ON_CPU: 0.9, v.THREAD_RUN_QUEUE: 0.0}, probes=probes, gauges=HALF_IDLE).trace(20)
+    )
+    assert shares(causes)["collecting"] == pytest.approx(0.5, abs=0.03)
+    assert shares(causes)["working"] == pytest.approx(0.4, abs=0.03)
+    assert "EngineCore/engine collected Python's garbage" in {row.title for row in causes.rows}
+
+
 def test_polling_is_not_work() -> None:
     spins = {(THREAD, v.labelled(v.THREAD_SPINS, "sched_yield")): 1e5, (PROCESS, v.SYSCALL_COUNT): 1.0}
     causes = causes_of(

@@ -65,6 +65,21 @@ def test_seconds_before_the_probes_are_named_by_what_was_known_then() -> None:
     assert seen.are_causes_exact
 
 
+def test_time_in_the_collector_is_told_from_work_as_far_as_it_was_on_a_cpu() -> None:
+    """Of 0.3 s in it the thread queued for a CPU as often as elsewhere: 0.25 s on one."""
+    probes: Mapping[tuple[TrackId, Metric], Rate] = {
+        FUTEX: 0.4,
+        LAUNCHES: 1.0,
+        (THREAD, v.THREAD_COLLECTING): lambda s: 0.3 if s > 10 else 0.0,
+    }
+    seen = cells_of(Probed(BUSY, probes=probes).trace(20))
+    assert seen.cells[4] == pytest.approx({"working": 0.5, "run_queue": 0.1, "blocked:futex": 0.4})
+    collecting = {"collecting": 0.25, "working": 0.25, "run_queue": 0.1, "blocked:futex": 0.4}
+    assert seen.cells[15] == pytest.approx(collecting)
+    longer = cells_of(Probed(BUSY, probes={**probes, (THREAD, v.THREAD_COLLECTING): 0.9}).trace(20))
+    assert longer.cells[15] == pytest.approx({"collecting": 0.5, "run_queue": 0.1, "blocked:futex": 0.4})
+
+
 def test_seconds_without_clocks_are_unknown() -> None:
     seen = thread_cells(Probed(BUSY).trace(10), THREAD, Grid(START_NS - 5 * NS_PER_S, NS_PER_S, 15))
     assert seen.cells[:5] == (None,) * 5

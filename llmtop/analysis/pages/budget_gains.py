@@ -61,6 +61,8 @@ _PRECISION, _COMPILATION, _GRAPHS, _DRAFTS, _BATCHES = (
     )
 )
 
+_COLLECTOR = "docs.python.org, gc.freeze"
+
 
 @frozen
 class MeasuredStep:
@@ -219,6 +221,9 @@ def _of_late_cpu(step: MeasuredStep, term: BudgetTerm) -> Iterator[BudgetGain]:
     if graphs and term.working_s > 0:
         low_s, high_s, how = _launches(step, term)
         yield BudgetGain(term.part, graphs, low_s, high_s, how, _COMPILATION if low_s == 0 else _GRAPHS)
+    if term.collecting_s > 0:
+        how = "all of it: gc.freeze() once warm leaves out what stands then, a higher gc.set_threshold() makes it rarer"
+        yield BudgetGain(term.part, "less garbage collection", 0.0, term.collecting_s, how, _COLLECTOR)
     ahead = switch_on(step.trace, Feature.ASYNC_SCHEDULING, "the next step scheduled while this one computes")
     how = "all of it: no multiprocessor waits for the engine"
     yield BudgetGain(term.part, ahead or "the CPU hidden behind the GPU", 0.0, term.seconds, how)

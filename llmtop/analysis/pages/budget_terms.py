@@ -35,6 +35,7 @@ class BudgetTerm:
         source: What it was computed or read from.
         details: Of late CPU, by what the engine's thread did: words and seconds, the largest first.
         working_s: Of late CPU, while that thread worked: launches are in it.
+        collecting_s: Of late CPU, while Python's garbage collector ran on that thread.
     """
 
     part: BudgetPart
@@ -43,6 +44,7 @@ class BudgetTerm:
     source: str
     details: tuple[tuple[str, float], ...] = ()
     working_s: float = 0.0
+    collecting_s: float = 0.0
 
 
 @frozen

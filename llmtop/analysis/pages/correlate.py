@@ -16,6 +16,7 @@ from llmtop.analysis.series.grid import counter_steps, gauge_steps, on_grid, pro
 from llmtop.analysis.series.lag import LEAST_SAMPLES, Lagged, best_lag, holm, ranked
 from llmtop.analysis.series.readings import gpu_tracks, server_track, source
 from llmtop.analysis.threads.cells import (
+    COLLECTING,
     CUDA_SYNC,
     ON_CPU,
     POLLING,
@@ -223,6 +224,7 @@ def _candidates(trace: Trace, idle: IdleCells) -> Iterator[_Candidate]:
 _THREAD_TITLES = {
     WORKING: "CPU work",
     ON_CPU: "CPU time",
+    COLLECTING: "garbage collection",
     POLLING: "polling",
     RUN_QUEUE: "run queue",
     THROTTLED: "quota stops",

@@ -35,7 +35,7 @@ from llmtop.analysis.roofline.efficiency import (
 from llmtop.analysis.roofline.model_facts import ModelSize, model_size
 from llmtop.analysis.series.readings import counter_rate, mean, server_track, target_gpus, why_kind_missing, why_no_gpu
 from llmtop.analysis.server.tokens import output_tokens, prompt_tokens
-from llmtop.analysis.threads.cells import CUDA_SYNC, ON_CPU, WORKING
+from llmtop.analysis.threads.cells import COLLECTING, CUDA_SYNC, ON_CPU, WORKING
 from llmtop.analysis.threads.idle_causes import UNKNOWN, idle_causes
 from llmtop.analysis.views import Quality
 from llmtop.frozen import frozen
@@ -180,20 +180,22 @@ class _Idle:
     Attributes:
         without_request: While there was nothing to do.
         late: While the engine's thread was at something else than waiting for the GPU, by what.
-        working: Of that, while it worked.
+        working: Of that, while it worked; `collecting` while Python's collector ran on it.
         source: Who read it.
     """
 
     without_request: float
     late: tuple[tuple[str, float], ...]
     working: float
+    collecting: float
     source: str
 
 
 def _idle(trace: Trace, gpus: Sequence[Track], window_ns: int) -> _Idle | Unknown:
     """The mean over the GPUs."""
     late: defaultdict[str, float] = defaultdict(float)
-    without_request, working, sources = 0.0, 0.0, dict[str, None]()
+    without_request = working = collecting = 0.0
+    sources = dict[str, None]()
     for gpu in gpus:
         found = idle_causes(trace, gpu.id, window_ns)
         if isinstance(found, Unknown):
@@ -205,14 +207,17 @@ def _idle(trace: Trace, gpus: Sequence[Track], window_ns: int) -> _Idle | Unknow
             elif row.cause not in (CUDA_SYNC, UNKNOWN):
                 late[row.title] += row.of_window / len(gpus)
                 working += row.of_window / len(gpus) if row.cause in (WORKING, ON_CPU) else 0.0
-    return _Idle(without_request, tuple(sorted(late.items(), key=lambda item: -item[1])), working, ", ".join(sources))
+                collecting += row.of_window / len(gpus) if row.cause == COLLECTING else 0.0
+    by_size = tuple(sorted(late.items(), key=lambda item: -item[1]))
+    return _Idle(without_request, by_size, working, collecting, ", ".join(sources))
 
 
 def _late_cpu(idle: _Idle | Unknown, steps: float) -> Iterator[BudgetTerm]:
     if not isinstance(idle, Unknown) and idle.late:
         details = tuple((words, share / steps) for words, share in idle.late)
         late_s = sum(seconds for _, seconds in details)
-        yield BudgetTerm(BudgetPart.LATE_CPU, late_s, Quality.MEASURED, idle.source, details, idle.working / steps)
+        shares = (idle.working / steps, idle.collecting / steps)
+        yield BudgetTerm(BudgetPart.LATE_CPU, late_s, Quality.MEASURED, idle.source, details, *shares)
 
 
 def _ms(seconds: float) -> str:

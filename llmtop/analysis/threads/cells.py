@@ -13,6 +13,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.series.grid import counter_steps, on_grid, probe_steps
 from llmtop.analysis.threads.probes import (
     NOT_SEEN,
+    library_watch,
     polling_cells,
     probe_series,
     sync_is_known,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 WORKING = "working"
 ON_CPU = "on_cpu"
 """Instead of WORKING where polling or waiting for the GPU cannot be told from it."""
+COLLECTING = "collecting"
+"""On a CPU in Python's garbage collector; within WORKING or ON_CPU where no probe sees it."""
 POLLING = "polling"
 RUN_QUEUE = "run_queue"
 THROTTLED = "throttled"
@@ -100,6 +103,7 @@ def thread_cells(trace: Trace, thread: TrackId, grid: Grid, series: ProbeSeries 
     throttled = on_grid(counter_steps(_throttle_counter(trace, thread), *window), grid)
     polling = polling_cells(trace, thread, series, grid)
     sync = _sync_cells(trace, thread, series, grid)
+    collecting = _collecting_cells(trace, thread, grid)
     sleeps = _measured_sleeps(trace, thread, series, grid)
     samples = _sampled_causes(trace, thread, series, grid)
     told = [_speaks_for(*cell) for cell in zip(sleeps, on_cpu, queued, strict=True)]
@@ -108,9 +112,11 @@ def thread_cells(trace: Trace, thread: TrackId, grid: Grid, series: ProbeSeries 
     cells = tuple(
         None
         if ran is None or waited is None
-        else _doing(ran / NS_PER_S, waited / NS_PER_S, (held or 0.0) / NS_PER_S, polled, synced, slept, sampled)
-        for ran, waited, held, polled, synced, slept, sampled in zip(
-            on_cpu, queued, throttled, polling, sync, sleeps, samples, strict=True
+        else _doing(
+            ran / NS_PER_S, waited / NS_PER_S, (held or 0.0) / NS_PER_S, collected, polled, synced, slept, sampled
+        )
+        for ran, waited, held, collected, polled, synced, slept, sampled in zip(
+            on_cpu, queued, throttled, collecting, polling, sync, sleeps, samples, strict=True
         )
     )
     read = [i for i, cell in enumerate(cells) if cell is not None]
@@ -127,6 +133,7 @@ def _doing(
     ran: float,
     waited: float,
     held: float,
+    collected: float,
     polled: float | None,
     synced: float | None,
     slept: Mapping[str, float] | None,
@@ -146,8 +153,10 @@ def _doing(
     spinning = spinning_share(awake_in_sync, ran, waited)
     is_told = polled is not None and synced is not None
     polled = min(ran - spinning, polled or 0.0)
+    collected = min(ran - spinning - polled, spinning_share(collected, ran, waited))
     doing = {
-        WORKING if is_told else ON_CPU: ran - spinning - polled,
+        WORKING if is_told else ON_CPU: ran - spinning - polled - collected,
+        COLLECTING: collected,
         POLLING: polled,
         RUN_QUEUE: waited - throttled,
         THROTTLED: throttled,
@@ -168,7 +177,7 @@ def _mostly_known(cells: Sequence[object], read: Sequence[int]) -> bool:
 
 
 def spinning_share(awake: float, ran: float, waited: float) -> float:
-    """How much of the time awake in synchronising calls was on a CPU: in them a thread queues as often as elsewhere.
+    """How much of the time awake in some calls was on a CPU: in them a thread queues as often as elsewhere.
 
     >>> spinning_share(0.4, 0.6, 0.2), spinning_share(0.4, 0.0, 0.2)
     (0.3, 0.0)
@@ -254,6 +263,14 @@ def _sync_cells(trace: Trace, thread: TrackId, series: ProbeSeries, grid: Grid) 
     observed = sync_watch(trace, ids.process_of(thread), series)
     steps = probe_steps(trace.get(thread, v.THREAD_CUDA_SYNC), observed, grid.start_ns, grid.end_ns)
     return tuple(None if ns is None else min(1.0, ns / NS_PER_S) for ns in on_grid(steps, grid))
+
+
+def _collecting_cells(trace: Trace, thread: TrackId, grid: Grid) -> Sequence[float]:
+    """Share of each cell in Python's collector; 0 too where no probe sees it."""
+    process = ids.process_of(thread)
+    watch = library_watch(trace, process) or trace.get(process, v.SCHEDULER_OBSERVED)
+    steps = probe_steps(trace.get(thread, v.THREAD_COLLECTING), watch, grid.start_ns, grid.end_ns)
+    return [0.0 if ns is None else min(1.0, ns / NS_PER_S) for ns in on_grid(steps, grid)]
 
 
 def _throttle_counter(trace: Trace, thread: TrackId) -> Series | None:

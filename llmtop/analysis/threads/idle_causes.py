@@ -14,6 +14,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.series.grid import gauge_steps, on_grid
 from llmtop.analysis.series.readings import server_track, source
 from llmtop.analysis.threads.cells import (
+    COLLECTING,
     CUDA_SYNC,
     ON_CPU,
     POLLING,
@@ -45,6 +46,7 @@ ESTIMATE = "an estimate: within each sampling interval idle time is split in pro
 _WORDS = {
     ON_CPU: "was on the CPU",
     WORKING: "worked on the CPU",
+    COLLECTING: "collected Python's garbage",
     POLLING: "polled without work",
     RUN_QUEUE: "waited for a CPU",
     THROTTLED: "was stopped by its CPU quota",
@@ -63,7 +65,7 @@ class IdleCause:
     """One cause of idle time.
 
     Attributes:
-        cause: "no_request", "throttled", "run_queue", "working", "on_cpu", "polling", "cuda_sync",
+        cause: "no_request", "throttled", "run_queue", "working", "on_cpu", "collecting", "polling", "cuda_sync",
             "blocked:<cause>" or "unknown".
         thread: The thread it is about: "EngineCore"; empty where it is about none.
         words: What the thread did: "worked on the CPU"; or, without a thread, what was so.
