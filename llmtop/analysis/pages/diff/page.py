@@ -18,6 +18,7 @@ from llmtop.analysis.pages.diff.beside import (
 from llmtop.analysis.pages.diff.comparable import are_comparable, is_whole
 from llmtop.analysis.pages.diff.headline import ChangePart, headline, what_is_left
 from llmtop.analysis.pages.diff.kernels import KernelChange, kernel_changes
+from llmtop.analysis.pages.diff.lines import line_changes, line_table
 from llmtop.analysis.pages.diff.match import Likeness
 from llmtop.analysis.pages.diff.noise import FEWEST
 from llmtop.analysis.pages.diff.side import Side, sides
@@ -421,6 +422,13 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_FACT else f"{text[:_LONGEST_FACT]}…"
 
 
+def _lines(before: Side, after: Side) -> DiffSection | None:
+    """Where in their code kernels wait longer or shorter, of reports that were sampled by instruction."""
+    changes = line_changes(before, after)
+    return DiffSection("Lines of the source", (_OF_LINES,), line_table(changes)) if changes else None
+
+
+_OF_LINES = "a line's share of its kernel's waiting, by the time of a call; same lines are told by their text first"
 _SECTIONS: tuple[SectionMaker, ...] = (
-    _parts, _kernels, _why, _steps, _idle, _findings, _calls, _memory, _functions, _setup,
+    _parts, _kernels, _why, _lines, _steps, _idle, _findings, _calls, _memory, _functions, _setup,
 )  # fmt: skip
