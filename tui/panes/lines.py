@@ -150,7 +150,7 @@ class LinesPane(SearchedPane[V], Generic[V]):
 
     hint: ClassVar[str] = ""
     """What stands in the lower border, of keys that are nowhere else on the screen."""
-    tells_place: ClassVar[bool] = True
+    tells_place: bool = True
     """Whether it says which lines are on the screen."""
 
     def __init__(self, *, id: str | None = None) -> None:

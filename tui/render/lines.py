@@ -280,13 +280,14 @@ def _wrapped(text: str, width: int, look: Look) -> Iterator[str]:
                 continue
             if current:
                 yield current
-            *whole, current = _chopped(piece, width)
+            *whole, current = chopped(piece, width)
             yield from whole
     if current:
         yield current
 
 
-def _chopped(text: str, width: int) -> Iterator[str]:
+def chopped(text: str, width: int) -> Iterator[str]:
+    """A text in pieces of at most `width` cells, with all its blanks; of an empty one a piece too."""
     while width_of(text) > width:
         head = _head(text, width) or text[:1]
         yield head
