@@ -25,6 +25,7 @@ RULES: tuple[Rule, ...] = (
         "sync_stalls",
         "blocking_copies",
         "allocation_stalls",
+        "unified_faults",
         "cuda_calls",
         "launch_gaps",
         "graph_launch_gaps",
