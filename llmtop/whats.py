@@ -21,6 +21,8 @@ RUN_QUEUE_LATENCY: Final = What("run-queue latency")
 SLEEP_CAUSES: Final = What("thread.blocked/cause")
 LIBRARY: Final = What("library")
 LIBRARY_CALLS: Final = What("library calls")
+ROUNDS: Final = What("rounds of GPU work")
+"""Launches and the wait for them, of which the engine's steps are made."""
 PYTHON_FRAMES: Final = What("python frames")
 BEST_TRACER: Final = What("tracer")
 """Of several that could look into the kernel, the one that sees most."""

@@ -83,7 +83,7 @@ class TracerCollector:
             *(v.THREAD_LAUNCHES, v.THREAD_CUDA_SYNC, v.THREAD_COLLECTING, v.SELF_PROBE_HITS),
             *(v.THREAD_ROUND, v.ROUND_LAUNCHES, v.ROUND_GRAPHS, v.ROUND_FAULTS),
         ),
-        whats=(whats.STACKS, whats.ON_CPU_STACKS, whats.SYSCALLS, whats.SCHEDULER, whats.LIBRARY_CALLS),
+        whats=(whats.STACKS, whats.ON_CPU_STACKS, whats.SYSCALLS, whats.SCHEDULER, whats.LIBRARY_CALLS, whats.ROUNDS),
     )
     period_s = 0.25
 

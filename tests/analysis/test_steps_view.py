@@ -82,7 +82,7 @@ def test_without_counts_of_launches_and_page_faults_the_notes_say_what_that_cost
     uncounted = replace(Round(), launches=None, graphs=None, faults=None)
     launches, faults = seen(trace_of(rounds_of([uncounted] * 60))).notes
     assert launches == "more work is not told from a slower GPU: not all launches are counted"
-    assert faults.startswith("page faults are not told from the engine's own code: another thread waits")
+    assert faults.startswith("page faults are not told from the engine's own code: nobody counts them")
 
 
 def test_where_graphs_alone_are_counted_the_notes_say_so() -> None:

@@ -120,7 +120,7 @@ def test_a_look_is_told_as_a_sample(tmp_path: Path, alive: dict[int, str]) -> No
         "timed": 300 * MS,
         "scheduler": 300 * MS,
     }
-    assert (second["shed"], second["lost"], second["missing"]) == ("", 0, {})
+    assert (second["shed"], second["lost"], second["missing"].keys()) == ("", 0, {"rounds of GPU work"})
     assert (second["library_observed"], second["uncounted"], second["unseen"]) == ([], [], [])
 
 

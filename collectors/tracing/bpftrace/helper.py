@@ -52,6 +52,12 @@ _NO_NAMES = Why(
     "bpftrace before 0.19 can name the functions of one process of a program only: their libraries are shown",
     "sudo apt install python3-bpfcc, or bpftrace 0.19 or newer",
 )
+_NEVER = {
+    "rounds of GPU work": Why(
+        "bpftrace hands out sums, and no entry for each wait for the GPU, of which steps are made",
+        "sudo apt install python3-bpfcc: bcc keeps one",
+    )
+}
 _PARTS = ("library calls", "samples", "stacks", "scheduler", "syscalls")
 """What is given up, one after the other, when bpftrace refuses the program: the least needed first."""
 
@@ -84,7 +90,7 @@ class BpftraceHelper:
         self._library_calls = LibraryCalls(are_counted=self._loses_first)
         self._sleeps = Sleeps(self._symbols)
         self.missing: dict[str, Why] = {}
-        """What cannot be had here, by part."""
+        """What cannot be had here, by part, beside what bpftrace never gives."""
         self._observed: wire.Observed = {"calls": 0, "timed": 0, "scheduler": 0}
         self._samples = self._lost = 0
         self._last_hits: dict[str, int] = {}
@@ -243,7 +249,7 @@ class BpftraceHelper:
         report["running"] = self._running(look)
         report |= self._govern(elapsed_ns / 1e9)
         report |= self._libraries.coverage(self._plan.functions, elapsed_ns, self._pids)
-        report |= {"lost": self._lost, "missing": self.missing, "unprobed": dict(self._libraries.notes)}
+        report |= {"lost": self._lost, "missing": self.missing | _NEVER, "unprobed": dict(self._libraries.notes)}
         report["probed"] = len(self._plan.functions)
         report["child"] = self._run.pid if self._run else 0
         tids = {tid for _, tid in ended}

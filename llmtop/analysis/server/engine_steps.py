@@ -43,6 +43,7 @@ waits that are not made in each step, come in between."""
 _AS_REGULAR, _REGULAR = 1.5, 0.02
 """Of several rounds together that are about as regular, or regular enough, the fewest are a step."""
 _PARTS = tuple(RoundPart)
+_TELL_WHY = (whats.ROUNDS, whats.LIBRARY_CALLS, whats.BEST_TRACER)
 _NO_ROUNDS = Unknown(
     "no thread was seen to launch work and to wait for the GPU",
     "send the server a request; the probes must count waits for the GPU: llmtop doctor",
@@ -103,7 +104,7 @@ def engine_loops(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[EngineLoop, 
     """The threads that make steps, the one with most of the launched work first."""
     tracks = [track for track, name in trace.series if name == v.THREAD_ROUND.name]
     if not tracks:
-        return _without_gpu(trace) or told_why_unseen(trace, whats.LIBRARY_CALLS, whats.BEST_TRACER) or _NO_ROUNDS
+        return _without_gpu(trace) or told_why_unseen(trace, *_TELL_WHY) or _NO_ROUNDS
     loops = [one for track in tracks if len((one := _loop(trace, track, window_ns)).steps) >= FEWEST]
     if not loops:
         return Unknown(f"fewer than {FEWEST} steps in {window_ns // NS_PER_S} s", "send the server requests, or wait")

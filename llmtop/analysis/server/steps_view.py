@@ -110,7 +110,7 @@ def _notes(trace: Trace, steps: Sequence[EngineStep], slow: Sequence[SlowStep]) 
     if prompts is not None:
         yield f"prompts are likely, and cannot be told: {prompts}"
     if steps[-1].faults is None:
-        yield "page faults are not told from the engine's own code: another thread waits, or nobody counts them"
+        yield "page faults are not told from the engine's own code: nobody counts them, or no launch told of them"
     if any(one.cause is StepCause.OWN_CODE for one in slow) and RoundPart.COLLECTION not in steps[-1].parts:
         why = trace.why_missing(whats.function(v.PYTHON_COLLECTOR))
         told = "no probe sees all of Python's collections" if why is None else why.reason

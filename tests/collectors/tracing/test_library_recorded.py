@@ -565,7 +565,7 @@ def test_calls_under_way_are_over_when_their_probes_come_off(serving: Callable[[
     for number, tid in ((NUMBERS[LAUNCH], TID), (NUMBERS[SYNC], TID), (NUMBERS[COPY], TID)):
         entered.put((tid << 8 | number,), (5,))
     threads = server.module["library_threads"]
-    of_round = b"R" * 120
+    of_round = b"R" * 128
     waiting = (9, 5 * MS, server.now_ns - MS, 77, 88, 3, 2, 7, 4, 9, 5, 6, PID, 1, 2, 0, of_round)
     for tid, pid in ((TID + 1, PID), (TID + 2, 300)):
         threads.put((tid,), (*waiting[:12], pid, *waiting[13:]))

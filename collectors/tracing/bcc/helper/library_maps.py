@@ -13,7 +13,7 @@ from .programs import SLOTS, Module
 SYNCS = 3
 """The place of synchronising calls in what is counted of a thread: launches, steps, launches in these, and they."""
 _NAMES = {number: name for name, number in NUMBERS.items()}
-_THREAD = "10Q6I120s"
+_THREAD = "10Q6I128s"
 """struct library_thread of programs/common.h; what is known of its round is told when that ends."""
 
 

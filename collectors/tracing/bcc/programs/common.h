@@ -49,6 +49,7 @@ struct library_thread {
 	u64 in_calls[CALL_KINDS];
 	u64 call_since, call_ns;	/* the last call that counts there: one around it does not count it again */
 	u64 round_faults;	/* the task's page faults when it began */
+	u64 launch_faults;	/* likewise at its last launch, where another thread waits for it; 0 before one */
 	u32 round_launches;
 	u32 round_graphs;	/* of graphs alone */
 	u32 waits_itself;	/* it ended a round of its own not so many of others' waits ago */

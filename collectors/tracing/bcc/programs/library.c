@@ -36,7 +36,7 @@ struct gpu_round {
 	u64 wait;
 	u64 off_cpu[OFF_CPU_KINDS];
 	u64 in_calls[CALL_KINDS];
-	u64 faults;		/* NOT_KNOWN where another thread waited */
+	u64 faults;		/* where another thread waited, up to the last launch; may be NOT_KNOWN */
 	u32 launches;
 	u32 graphs;
 };
@@ -122,6 +122,7 @@ static __always_inline void begin_round(struct library_thread *thread, u64 fault
 	for (int i = 0; i < CALL_KINDS; i++)
 		thread->in_calls[i] = 0;
 	thread->round_faults = faults;
+	thread->launch_faults = 0;
 	thread->round_launches = thread->round_graphs = 0;
 }
 
@@ -133,7 +134,7 @@ static __always_inline void end_round(struct library_thread *thread, struct gpu_
 		round.off_cpu[i] = thread->off_cpu[i];
 	for (int i = 0; i < CALL_KINDS; i++)
 		round.in_calls[i] = thread->in_calls[i];
-	if (faults != NOT_KNOWN && thread->round_faults != NOT_KNOWN)
+	if (faults != NOT_KNOWN && faults >= thread->round_faults)	/* which may be NOT_KNOWN too: the most */
 		round.faults = faults - thread->round_faults;
 	if (round.start)
 		gpu_rounds.update(key, &round);	/* without room for it, it is seen to be missing: the next begins later */
@@ -164,7 +165,7 @@ static __always_inline void waited(struct library_thread *thread, u64 who, u64 n
 	if (launcher->waits_itself)
 		launcher->waits_itself--;
 	else
-		end_round(launcher, &key, wait, NOT_KNOWN);
+		end_round(launcher, &key, wait, launcher->launch_faults ? launcher->launch_faults : NOT_KNOWN);
 }
 
 /* The time of a call that is a part of a round, without that of a call within it. */
@@ -202,6 +203,8 @@ static __always_inline void note_enter(u64 who, u64 stack, u32 number, u32 kind,
 		}
 		if (sort == GRAPH)
 			thread->round_graphs++;
+		if (!thread->waits_itself)	/* whoever waits for it cannot ask for its faults then */
+			thread->launch_faults = faults_so_far();
 	}
 	if (kind == SYNC && !is_within(stack, number, thread->sync_stack, thread->sync_function)) {
 		thread->sync_since = now;
