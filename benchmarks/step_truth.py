@@ -4,10 +4,11 @@ Usage: sudo .venv/bin/python benchmarks/step_truth.py [STEPS [EVERY]]
 
 An engine (tests/workloads/engine_steps.c) makes about 190 steps a second on a stand-in for libcuda, before all others
 on the machine. Every so many steps one has a cause to be slow, and the engine tells which and when. Printed is, for
-each cause, how many were planted, how many stood out, and how many of these were put down to it; what stood out beside
-them, which on a busy machine may truly have been slow; the CPU time of the probes' helper, of llmtop taking in what it
-says, and of a look at the steps; and the engine's wall time a step with the probes and without, by turns. Needs root,
-bcc and gcc.
+each cause, how many were planted, how many stood out, how many of these were put down to it, and in how many the
+probes looked at what tells it (the rest is the price of the budget, not a wrong cause); what stood out beside them,
+which on a busy machine may truly have been slow; the CPU time of the probes' helper, of llmtop taking in what it says,
+and of a look at the steps; and the engine's wall time a step with the probes and without, by turns. Needs root, bcc
+and gcc.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from statistics import median
 from typing import Any
 
 from llmtop import procfs
+from llmtop.analysis.server.engine_steps import EngineStep
 from llmtop.analysis.server.step_causes import StepCause
 from llmtop.analysis.server.steps_view import StepsView, steps_view
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 from llmtop.collectors.tracing.helper.system import cpu_ns
 from llmtop.model import LIVE, Trace
 from llmtop.session import Recorder
+from llmtop.vocabulary import RoundPart
 from tests.workloads.noise import put_first
 from tests.workloads.programs import Workload, build_engine, target_of
 
@@ -45,6 +48,12 @@ CAUSES = {
     "slower GPU": StepCause.SLOWER_GPU,
 }
 """What each planted cause is to be called; "input" is none, and must not stand out."""
+TOLD_BY = {
+    "allocation": (RoundPart.ALLOCATION,),
+    "copy": (RoundPart.COPY,),
+    "own code": (RoundPart.QUEUE, RoundPart.ALLOCATION, RoundPart.COPY),
+}
+"""Parts of a step that must have been looked at, beside what threads are followed for."""
 BUDGET = 0.01
 SETTLE_S = 25.0
 POLL_S = 0.25
@@ -113,6 +122,15 @@ def watched(engine: Path, mode: str, steps: str, every: str) -> Run:
     return Run(told[0], told[1] - since, recorder.freeze(), helper_s, taking_s)
 
 
+def is_looked_at(cause: str, step: EngineStep) -> bool:
+    """Whether the probes saw in this step what the cause is told by; what they do not, the budget has cost."""
+    if cause in ("more work", "slower GPU"):
+        return step.launches is not None
+    if cause == "page faults":
+        return step.faults is not None
+    return all(part in step.parts for part in TOLD_BY.get(cause, (RoundPart.QUEUE,)))
+
+
 def judge(run: Run) -> None:
     """Print what was found of what was planted."""
     assert run.trace is not None
@@ -127,6 +145,7 @@ def judge(run: Run) -> None:
     print(f"  {len(view.newest)} steps seen, and in them {len(planted)} of {len(run.planted)} that were planted")
     found: Counter[str] = Counter()
     right: Counter[str] = Counter()
+    looked: Counter[str] = Counter()
     own: set[int] = set()
     for cause, end in planted:
         hit = next((one for one in view.slow if abs(one.step.end_ns - end) < NEAR_NS), None)
@@ -134,15 +153,21 @@ def judge(run: Run) -> None:
             own.add(hit.step.end_ns)
             found[cause] += 1
             right[cause] += hit.cause is CAUSES.get(cause)
+            looked[cause] += is_looked_at(cause, hit.step)
     total = Counter(cause for cause, _ in planted)
     for cause in CAUSES:
-        print(f"  {cause:<12} planted {total[cause]:4d}  stood out {found[cause]:4d}  put down to it {right[cause]:4d}")
+        print(
+            f"  {cause:<12} planted {total[cause]:4d}  stood out {found[cause]:4d}  put down to it {right[cause]:4d}"
+            f"  of those where it was looked at {looked[cause]:4d}"
+        )
     print(f"  waiting for input, which is none: planted {total['input']}, stood out {found['input']}")
     beside = Counter(str(one.cause) for one in view.slow if one.step.end_ns not in own)
     told = ", ".join(f"{number} {cause}" for cause, number in beside.most_common(4))
     print(f"  beside them {beside.total()} of {len(view.newest)} steps: {told or 'none'}")
     all_planted = sum(total[cause] for cause in CAUSES)
-    print(f"  found with the right cause: {right.total() / max(1, all_planted):.1%}")
+    of_looked = sum(min(right[cause], looked[cause]) for cause in CAUSES) / max(1, sum(looked[one] for one in CAUSES))
+    of_all = right.total() / max(1, all_planted)
+    print(f"  found with the right cause: {of_all:.1%}, where it was looked at {of_looked:.1%}")
     print(f"  {view.tail.sentence if view.tail else 'no tail'}; notes: {'; '.join(view.notes) or 'none'}")
     print(
         f"  helper {run.helper_s / run.wall_s:.2%} of a core, taking in {run.taking_s / run.wall_s:.2%}, a look at "
