@@ -13,10 +13,12 @@ from llmtop import ids, whats
 from llmtop.analysis.threads.flames import FlameView
 from llmtop.analysis.threads.stall_flame import notes
 from llmtop.analysis.threads.stall_tree import stall_tree
-from llmtop.analysis.views import StackNode
+from llmtop.analysis.views import NodeKind, StackNode, StackTree
 from llmtop.model import NS_PER_S, Missing, Stack, StackWindow, Trace, Unknown, What
 from llmtop.tui.panes.stacks import StacksPane
 from llmtop.tui.panes.view import Context
+from llmtop.tui.render.look import Look
+from llmtop.tui.render.stall_frames import last_lines
 from llmtop.tui.screens.live import LiveApp
 from llmtop.vocabulary import ON_CPU
 from tests.live_traces import TARGET, live_trace
@@ -284,3 +286,12 @@ def engine_of(pilot: Pilot[int]) -> StackNode:
     view = pane_of(pilot)._view
     assert isinstance(view, FlameView)
     return view.tree.root.children[0].children[0]
+
+
+def test_what_is_missing_of_the_picture_is_whole_where_there_is_room() -> None:
+    tree = StackTree(StackNode("all", NodeKind.ROOT, 0.0, 0.0), "ns")
+    view = FlameView(tree, lack=("no functions", Unknown("probes would cost too much", "it is tried again")), resting=2)
+    whole, cut = ([strip.text.rstrip() for strip in last_lines(view, 40, room, Look())] for room in (5, 2))
+    asleep = "2 threads asleep by design (a shows all)"
+    assert whole == [asleep, "no functions: probes would cost too much", "  (it is tried again)"]
+    assert cut == [asleep, "no functions: probes would cost too muc…"]

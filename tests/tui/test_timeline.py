@@ -15,9 +15,9 @@ from llmtop.analysis.timeline.span_facts import first_launched
 from llmtop.analysis.timeline.spans import TraceTimeline
 from llmtop.parsers.registry import load
 from llmtop.tui.panes.timeline import TimelinePane
+from llmtop.tui.render.lines import in_room
 from llmtop.tui.render.look import ASCII, MONO, UNICODE, Look
 from llmtop.tui.render.timeline import TimelinePicture, columns_of, draw_timeline, left_of
-from llmtop.tui.render.timeline_details import in_room
 from llmtop.tui.screens.explore_screen import ExploreApp
 from llmtop.tui.screens.help import active_keys
 from tests.kernel_traces import TIMELINE

@@ -127,7 +127,7 @@ class StacksPane(SearchedPane[FlameView]):
         if view.has_states:
             from llmtop.tui.render.stall_frames import last_lines, words_of
 
-            words, last = words_of(view.tree), last_lines(view, width, look)[: max(0, height - _ROOM_FOR_FLAME)]
+            words, last = words_of(view.tree), last_lines(view, width, max(0, height - _ROOM_FOR_FLAME), look)
         strips = draw_flame(
             view.tree,
             width,

@@ -17,9 +17,9 @@ from llmtop.tui.aside import Analysed, analyse_on_thread
 from llmtop.tui.contents import Contents
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.view import RECORDED
-from llmtop.tui.render.lines import explain
+from llmtop.tui.render.lines import explain, in_room
 from llmtop.tui.render.timeline import TimelinePicture, columns_of, draw_timeline, left_of, rows_of
-from llmtop.tui.render.timeline_details import SharedCell, between_line, gap_line, in_room, span_lines
+from llmtop.tui.render.timeline_details import SharedCell, between_line, gap_line, span_lines
 from llmtop.tui.render.timeline_words import label_of
 from llmtop.units import count, duration
 

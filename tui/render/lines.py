@@ -315,6 +315,18 @@ def wrap_parts(parts: Sequence[Part], width: int) -> list[list[Part]]:
     return rows
 
 
+def in_room(lines: Sequence[Sequence[Part]], width: int, room: int) -> Iterator[Sequence[Part]]:
+    """These lines, the first of them that are too wide wrapped as far as `room` lines are enough for all."""
+    spare = room - len(lines)
+    for parts in lines:
+        rows = wrap_parts(parts, width)
+        if len(rows) - 1 <= spare:
+            spare -= len(rows) - 1
+            yield from rows
+        else:
+            yield parts
+
+
 def _pieces(parts: Sequence[Part], width: int) -> Iterator[list[Part]]:
     """What is not to be broken: labels with their values, words of what is wider than a line."""
     fields: list[list[Part]] = []

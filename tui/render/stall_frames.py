@@ -8,7 +8,7 @@ from llmtop.analysis.threads.flame_diff import LEAST_POINTS, DiffNode
 from llmtop.analysis.threads.stall_tree import MergedNode, StallTree
 from llmtop.analysis.views import NodeKind
 from llmtop.tui.render.flame import FrameWords, about_frame
-from llmtop.tui.render.lines import line
+from llmtop.tui.render.lines import in_room, line
 from llmtop.units import percent, quantity
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ def _about_time(tree: StackTree, node: StackNode) -> Sequence[Part]:
     return [(f"{time}{awake}  ", "value"), ("" if node.kind is NodeKind.THREAD else node.name, "text")]
 
 
-def last_lines(view: FlameView, width: int, look: Look) -> list[Strip]:
-    """Below the frames: the threads that take no width, then what of the picture is missing."""
+def last_lines(view: FlameView, width: int, room: int, look: Look) -> list[Strip]:
+    """Below the frames: the threads that take no width, then what of the picture is missing; wrapped as far as fits."""
     lines: list[list[Part]] = []
     if view.resting:
         count = f"{view.resting} thread{'s' if view.resting > 1 else ''}"
@@ -95,7 +95,7 @@ def last_lines(view: FlameView, width: int, look: Look) -> list[Strip]:
     if view.lack is not None:
         what, why = view.lack
         lines.append([(f"{what}: ", "warn"), (str(why), "text")])
-    return [line(parts, width, look) for parts in lines]
+    return [line(parts, width, look) for parts in in_room(lines, width, room)][:room]
 
 
 def _python_note(tree: StackTree, node: StackNode) -> Sequence[Part]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.timeline.rows import kind_title
 from llmtop.analysis.timeline.span_facts import Between, SpanFacts, track_name
 from llmtop.frozen import frozen
-from llmtop.tui.render.lines import Part, wrap, wrap_parts
+from llmtop.tui.render.lines import Part, wrap
 from llmtop.units import binary_bytes, count, duration, percent
 
 if TYPE_CHECKING:
@@ -60,18 +60,6 @@ def span_lines(
         yield from (((line, "text"),) for line in wrap(told, width, look))
     for more in rest:
         yield (" " * len(head), "dim"), (more, "value")
-
-
-def in_room(lines: Sequence[Sequence[Part]], width: int, room: int) -> Iterator[Sequence[Part]]:
-    """These lines, the first of them that are too wide wrapped as far as `room` lines are enough for all."""
-    spare = room - len(lines)
-    for parts in lines:
-        rows = wrap_parts(parts, width)
-        if len(rows) - 1 <= spare:
-            spare -= len(rows) - 1
-            yield from rows
-        else:
-            yield parts
 
 
 def _times(timeline: TraceTimeline, facts: SpanFacts) -> Sequence[Part]:
