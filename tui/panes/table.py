@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -15,15 +15,15 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Input
 
-from llmtop.analysis.tables import RowTable
 from llmtop.model import Unknown
 from llmtop.tui.aside import Analysed, analyse_on_thread
 from llmtop.tui.contents import Contents
 from llmtop.tui.faults import FaultBorder, fault_text
 from llmtop.tui.panes.base import ROW_KEYS, DiffedWidget, look_of
+from llmtop.tui.panes.row_cells import Beside, RowCells
 from llmtop.tui.panes.row_order import OrderedRows, RowOrder
 from llmtop.tui.render.lines import blank, cut, explain, fill, line, prose
-from llmtop.tui.render.table import Placed, Sort, header, place_columns, row, unknowns
+from llmtop.tui.render.table import Sort, header, row, unknowns
 from llmtop.tui.textual_private import title_of
 
 if TYPE_CHECKING:
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from llmtop.analysis.views import Cell, TableView
-
-FRAME_S = 0.025
-"""Rows that take longer than this to make are left for the next frame: keys are answered while a report decodes."""
 
 _FILTER_KEY: Final = "slash"
 SORT_KEYS: Final = (
@@ -51,10 +48,6 @@ SORT_KEYS: Final = (
 """Of whatever is sorted by its columns."""
 _NOTHING = Unknown("nothing has been read yet")
 _NO_MATCH = Unknown("no row matches the filter", "Esc clears it")
-
-
-Beside: TypeAlias = "Callable[[TableView, Collection[str]], TableView]"
-"""The same rows as they read beside the columns of these keys, which are shown: what one says no other repeats."""
 
 
 class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=False):
@@ -91,10 +84,8 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
     def __init__(self, *, id: str | None = None, sort: Sort | None = None, beside: Beside | None = None) -> None:
         super().__init__(id=id)
         self.order = OrderedRows(sort)
-        self._beside = beside
+        self._cells = RowCells(beside)
         self._why_empty = _NOTHING
-        self._placed: tuple[Placed, ...] = ()
-        self._made: dict[int, Sequence[Cell]] = {}
         self._failure = ""
 
     # -- what is shown -----------------------------------------------------------------------------------------
@@ -156,7 +147,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
 
     def _show_rows(self) -> None:
         """Draw rows that may be others than before, or in another order."""
-        self._made = {}
+        self._cells.forget()
         self._resize_rows()
         self.move_to(self.cursor)
 
@@ -202,7 +193,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
 
     def action_sort(self, step: int) -> None:
         """Sort by the next shown column on the left or right."""
-        columns = [one.column for one in self._placed]
+        columns = [one.column for one in self._cells.placed]
         if columns:
             sort = self.order.sort
             self._sort_anew(Sort.by(columns[0]) if sort is None else sort.beside(columns, step))
@@ -212,7 +203,7 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
         if self.order.sort is not None and self.order.sort.column == key:
             self.action_reverse()
             return
-        column = next((one.column for one in self._placed if one.column.key == key), None)
+        column = next((one.column for one in self._cells.placed if one.column.key == key), None)
         if column is not None:
             self._sort_anew(Sort.by(column))
 
@@ -230,19 +221,13 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
         if offset is None:
             return
         if offset.y == 0:
-            self._sort_at(offset.x)
+            column = self._cells.column_at(offset.x)
+            if column is not None:
+                self.sort_by(column.key)
         elif (index := round(self.scroll_y) + offset.y - 1) < len(self.order):
             self.move_to(index)
             if event.chain == 2:
                 self.choose()
-
-    def _sort_at(self, x: int) -> None:
-        right = 0
-        for one in self._placed:
-            right += one.width + 2
-            if x < right:
-                self.sort_by(one.column.key)
-                return
 
     # -- drawing -----------------------------------------------------------------------------------------------
 
@@ -282,34 +267,17 @@ class VirtualTable(ScrollView, DiffedWidget, can_focus=True, inherit_bindings=Fa
             return fill(prose(self._failure, width, look, "bad"), width, height, look)
         if self.rows is None or not len(self.rows):
             return explain(self.why_empty, width, height, look)
-        rows = self._place(self.rows, width)
+        rows = self._cells.place(self.rows, width)
         top = round(self.scroll_y)
         shown = range(top, min(len(rows), top + height - 1))
-        self._make(rows, shown)
+        if not self._cells.make(shown, partial(self._cells_of, rows)) and self.is_on_screen:
+            self.call_after_refresh(self._paint)
+        placed = self._cells.placed
         coming = [look.glyphs.ellipsis] + [None] * (len(rows.columns) - 1)
-        cells = ((i, self._made.get(i, coming)) for i in shown)
-        body = [row(self._placed, made, width, look, is_cursor=i == self.cursor) for i, made in cells]
-        return fill([header(self._placed, self.order.shown_sort, width, look), *body], width, height, look)
+        body = [row(placed, self._cells[i] or coming, width, look, is_cursor=i == self.cursor) for i in shown]
+        return fill([header(placed, self.order.shown_sort, width, look), *body], width, height, look)
 
-    def _place(self, rows: TableView, width: int) -> TableView:
-        """Choose the columns that fit; the rows as they read beside these."""
-        placed = place_columns(rows.columns, width, rows.widest if isinstance(rows, RowTable) else ())
-        if placed != self._placed:
-            self._placed, self._made = placed, {}
-        return rows if self._beside is None else self._beside(rows, [one.column.key for one in placed])
-
-    def _make(self, rows: TableView, shown: range) -> None:
-        """Make the cells of rows, as many as a frame has time for; the others come with the next."""
-        start = time.perf_counter()
-        for i in shown:
-            if i not in self._made:
-                if time.perf_counter() - start > FRAME_S:
-                    if self.is_on_screen:
-                        self.call_after_refresh(self._paint)
-                    return
-                self._made[i] = self._cells(rows, i)
-
-    def _cells(self, rows: TableView, i: int) -> Sequence[Cell]:
+    def _cells_of(self, rows: TableView, i: int) -> Sequence[Cell]:
         """The cells of a row; a fault in one costs that row, which says so in its first column."""
         try:
             return rows.cells(i)

@@ -19,7 +19,8 @@ LEAST_FLEXIBLE, MOST_FLEXIBLE = 16, 48
 """Cells that columns of no fixed width get before any other column is left out: a third of the width, within these;
 less where all texts are shorter."""
 
-_GAP = 2
+GAP = 2
+"""Cells between two columns."""
 
 
 @frozen
@@ -69,7 +70,7 @@ def place_columns(columns: Sequence[Column], width: int, widest: Sequence[int] =
     room = max(LEAST_FLEXIBLE, min(MOST_FLEXIBLE, width // 3))
     wanted = [min(room, max(longest, LEAST_FLEXIBLE)) for longest in widest] or [room] * len(columns)
     least = [column.width or flexible for column, flexible in zip(columns, wanted, strict=True)]
-    while len(shown) > 1 and sum(least[i] + _GAP for i in shown) - _GAP > width:
+    while len(shown) > 1 and sum(least[i] + GAP for i in shown) - GAP > width:
         droppable = [i for i in shown if columns[i].shrink > 0]
         if not droppable:
             break
@@ -77,11 +78,11 @@ def place_columns(columns: Sequence[Column], width: int, widest: Sequence[int] =
     flexible = [i for i in shown if columns[i].width == 0]
     texts = [i for i in shown if i in flexible or not columns[i].is_number]
     numbers = sum(columns[i].width for i in shown if i not in texts)
-    left = width - numbers - _GAP * (len(shown) - 1)
+    left = width - numbers - GAP * (len(shown) - 1)
     if sum(least[i] for i in texts) > left:
         shares = _shares({i: least[i] for i in texts}, left)
         return tuple(Placed(i, columns[i], shares.get(i, columns[i].width)) for i in shown)
-    fixed = sum(columns[i].width for i in shown) + _GAP * (len(shown) - 1)
+    fixed = sum(columns[i].width for i in shown) + GAP * (len(shown) - 1)
     each, rest = divmod(max(0, width - fixed), len(flexible)) if flexible else (0, 0)
     widths = {i: max(1, each + (rest if i == flexible[0] else 0)) for i in flexible}
     return tuple(Placed(i, columns[i], widths.get(i, columns[i].width)) for i in shown)
@@ -118,7 +119,7 @@ def header(placed: Sequence[Placed], sort: Sort | None, width: int, look: Look) 
         if sort is not None and sort.column == one.column.key:
             arrow, role = (look.glyphs.down if sort.descending else look.glyphs.up), "title"
         title = cut_middle(one.column.title, one.width - width_of(arrow), look) + arrow
-        parts += [(pad(title, one.width, look, right=one.column.is_number), role), (" " * _GAP, "text")]
+        parts += [(pad(title, one.width, look, right=one.column.is_number), role), (" " * GAP, "text")]
     return line(parts[:-1], width, look)
 
 
@@ -128,7 +129,7 @@ def row(placed: Sequence[Placed], cells: Sequence[Cell], width: int, look: Look,
     for one in placed:
         cell = cells[one.index]
         text = _fitted(cell_text(cell, one.column, look), one, look)
-        parts += [(text, "cursor" if is_cursor else _role(cell, one.column)), (" " * _GAP, "text")]
+        parts += [(text, "cursor" if is_cursor else _role(cell, one.column)), (" " * GAP, "text")]
     if is_cursor:
         parts = [(text, "cursor") for text, _ in parts[:-1]]
         used = sum(width_of(text) for text, _ in parts)
