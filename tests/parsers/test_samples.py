@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -41,10 +42,6 @@ def amounts(trace: Trace) -> dict[Content, int]:
     }
 
 
-def test_there_are_traces_of_every_format() -> None:
-    assert {load(path).origin.kind for path in TRACES} == PARSER_OF.keys()
-
-
 @each_trace
 def test_trace_is_small_and_described(trace: Path) -> None:
     assert trace.stat().st_size < MAX_BYTES
@@ -61,16 +58,24 @@ def test_trace_opens_under_any_name(trace: Path, tmp_path: Path) -> None:
     assert amounts(again) == amounts(opened)
 
 
+@pytest.fixture(scope="module")
+def held() -> dict[str, list[set[Content]]]:
+    """What each file of a format holds, by format."""
+    found: dict[str, list[set[Content]]] = defaultdict(list)
+    for opened in map(load, TRACES):
+        found[opened.origin.kind].append({part for part, amount in amounts(opened).items() if amount})
+    return found
+
+
+def test_there_are_traces_of_every_format(held: dict[str, list[set[Content]]]) -> None:
+    assert held.keys() == PARSER_OF.keys()
+
+
 @pytest.mark.parametrize("parser", parsers(), ids=lambda parser: parser.name)
-def test_a_format_claims_what_all_of_its_files_hold(parser: Parser) -> None:
+def test_a_format_claims_what_all_of_its_files_hold(parser: Parser, held: dict[str, list[set[Content]]]) -> None:
     """One file may hold more than another: memory events, say."""
-    held = [
-        {part for part, amount in amounts(opened).items() if amount}
-        for opened in map(load, TRACES)
-        if opened.origin.kind == parser.name
-    ]
     assert parser.holds
-    assert parser.holds == set.intersection(*held)
+    assert parser.holds == set.intersection(*held[parser.name])
 
 
 @each_trace
