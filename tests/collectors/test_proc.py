@@ -189,6 +189,15 @@ def test_a_cause_seen_for_the_first_time_starts_from_zero() -> None:
     assert [(r.t_ns, r.value) for r in readings if r.metric == epoll] == [(10, 0.0), (20, 1.0)]
 
 
+def test_the_first_cause_of_a_thread_does_not_start_from_zero() -> None:
+    """What it was at before the first look is not known."""
+    thread = Thread(ids.thread(1, 1), 1, 1)
+    thread.cause = ThreadCause.FUTEX
+    thread.count()
+    futex = v.labelled(v.THREAD_STATE_SAMPLES, "futex")
+    assert [(r.t_ns, r.value) for r in thread.readings(10) if r.metric == futex] == [(10, 1.0)]
+
+
 def test_children_that_come_and_go_are_marked() -> None:
     code = "import subprocess, sys\nprint('ready', flush=True)\nfor line in sys.stdin: subprocess.Popen(line.split())\n"
     with python(code) as parent:

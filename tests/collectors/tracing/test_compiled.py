@@ -92,6 +92,13 @@ def test_what_others_may_have_written_is_not_taken(cache: Path, request_: Compil
     assert known(request_) is None
 
 
+def test_nothing_is_kept_where_others_may_write(cache: Path, request_: CompileRequest) -> None:
+    cache.chmod(0o777)
+    assert not compiled.keep(request_, UNIT)
+    cache.chmod(0o700)
+    assert compiled.keep(request_, UNIT)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"maps": {}}'])
 def test_a_damaged_file_is_compiled_anew(cache: Path, request_: CompileRequest, text: str) -> None:
     (cache / f"{request_.key}.json").write_text(text)
