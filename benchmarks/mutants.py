@@ -263,8 +263,7 @@ class Tree:
     def tests_of(self, mutant: Mutant) -> list[str]:
         """The tests that run its function; where it is in none, those of its file, and of all that use that.
 
-        Where there are none, the code runs in another process: then all in the files that import
-        its package or module.
+        Where there are none, the code runs in another process: then all in the files that import its package or module.
         """
         inside = functions((self.folder / mutant.path).read_text()).get(mutant.line)
         files = tuple(f"{path}:" for path in (mutant.path, *self._users(mutant.path)))
