@@ -26,7 +26,6 @@ from typing import Any
 
 from llmtop import procfs
 from llmtop.analysis.server.engine_steps import EngineStep
-from llmtop.analysis.server.step_causes import StepCause
 from llmtop.analysis.server.steps_view import StepsView, steps_view
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 from llmtop.collectors.tracing.helper.system import cpu_ns
@@ -34,20 +33,9 @@ from llmtop.model import LIVE, Trace
 from llmtop.session import Recorder
 from llmtop.vocabulary import RoundPart
 from tests.workloads.noise import put_first
+from tests.workloads.planted_steps import NEAR_NS, PLANTED_CAUSES
 from tests.workloads.programs import Workload, build_engine, target_of
 
-CAUSES = {
-    "asleep": StepCause.ASLEEP,
-    "lock": StepCause.LOCK,
-    "page faults": StepCause.FAULTS,
-    "allocation": StepCause.ALLOCATION,
-    "copy": StepCause.COPY,
-    "run queue": StepCause.QUEUE,
-    "own code": StepCause.OWN_CODE,
-    "more work": StepCause.MORE_WORK,
-    "slower GPU": StepCause.SLOWER_GPU,
-}
-"""What each planted cause is to be called; "input" is none, and must not stand out."""
 TOLD_BY = {
     "allocation": (RoundPart.ALLOCATION,),
     "copy": (RoundPart.COPY,),
@@ -57,7 +45,6 @@ TOLD_BY = {
 BUDGET = 0.01
 SETTLE_S = 25.0
 POLL_S = 0.25
-NEAR_NS = 3_000_000
 ROUNDS = 3
 
 
@@ -152,10 +139,10 @@ def judge(run: Run) -> None:
         if hit is not None:
             own.add(hit.step.end_ns)
             found[cause] += 1
-            right[cause] += hit.cause is CAUSES.get(cause)
+            right[cause] += hit.cause is PLANTED_CAUSES.get(cause)
             looked[cause] += is_looked_at(cause, hit.step)
     total = Counter(cause for cause, _ in planted)
-    for cause in CAUSES:
+    for cause in PLANTED_CAUSES:
         print(
             f"  {cause:<12} planted {total[cause]:4d}  stood out {found[cause]:4d}  put down to it {right[cause]:4d}"
             f"  of those where it was looked at {looked[cause]:4d}"
@@ -164,8 +151,9 @@ def judge(run: Run) -> None:
     beside = Counter(str(one.cause) for one in view.slow if one.step.end_ns not in own)
     told = ", ".join(f"{number} {cause}" for cause, number in beside.most_common(4))
     print(f"  beside them {beside.total()} of {len(view.newest)} steps: {told or 'none'}")
-    all_planted = sum(total[cause] for cause in CAUSES)
-    of_looked = sum(min(right[cause], looked[cause]) for cause in CAUSES) / max(1, sum(looked[one] for one in CAUSES))
+    all_planted = sum(total[cause] for cause in PLANTED_CAUSES)
+    all_looked = sum(looked[cause] for cause in PLANTED_CAUSES)
+    of_looked = sum(min(right[cause], looked[cause]) for cause in PLANTED_CAUSES) / max(1, all_looked)
     of_all = right.total() / max(1, all_planted)
     print(f"  found with the right cause: {of_all:.1%}, where it was looked at {of_looked:.1%}")
     print(f"  {view.tail.sentence if view.tail else 'no tail'}; notes: {'; '.join(view.notes) or 'none'}")

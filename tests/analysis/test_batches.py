@@ -16,7 +16,8 @@ from llmtop.analysis.server.batches import StepLine
 from llmtop.facts import SETTINGS_OF
 from llmtop.model import NS_PER_S, Fact, Feature, Metric, Series, Trace, Unknown
 from llmtop.settings import keys_of
-from tests.analysis.test_efficiency import ACTIVE, DRAM_PEAK, TARGET, trace_of
+from tests.analysis.llama_on_h100 import ACTIVE, DRAM_PEAK
+from tests.analysis.test_efficiency import TARGET, trace_of
 
 LEVEL_S, SLOPE_S = 0.008, 0.0001
 PEAK = 989.4e12

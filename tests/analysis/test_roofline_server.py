@@ -26,6 +26,7 @@ from llmtop.model import (
     Unknown,
     What,
 )
+from tests.analysis.llama_on_h100 import ACTIVE, DRAM_PEAK, H100, LLAMA_8B
 from tests.live_traces import SOURCES
 
 if TYPE_CHECKING:
@@ -33,20 +34,8 @@ if TYPE_CHECKING:
 
     from llmtop.model import Fact
 
-CONFIG: dict[str, Fact] = {
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 14336,
-    "vocab_size": 128256,
-    "tie_word_embeddings": False,
-}
-ACTIVE = 7_504_658_432
-TARGET = Target(7, 7, "vllm", "vLLM", (), model="m", dtype="bfloat16", gpus=(0, 1), config=CONFIG)
-H100: dict[str, Fact] = {"name": "NVIDIA H100 80GB HBM3", "bus_width_bits": 5120, "max_memory_mhz": 2619}
+TARGET = Target(7, 7, "vllm", "vLLM", (), model="m", dtype="bfloat16", gpus=(0, 1), config=LLAMA_8B)
 A100: dict[str, Fact] = {"name": "NVIDIA A100-SXM4-80GB", "bus_width_bits": 5120, "max_memory_mhz": 1593}
-DRAM_PEAK = 5120 / 8 * 2619e6 * 2
 DECODE: dict[Metric, float] = {
     v.GPU_DRAM: 80.0,
     v.GPU_TENSOR_HMMA: 20.0,

@@ -16,7 +16,8 @@ from llmtop.analysis.roofline.work import COUNTED, WORK, work_flops_per_s
 from llmtop.analysis.server.liveness import Life, Liveness
 from llmtop.analysis.views import Quality
 from llmtop.model import NS_PER_S, Trace, Unknown
-from tests.analysis.test_roofline_server import ACTIVE, DECODE, DRAM_PEAK, TARGET, TOKENS, trace_of
+from tests.analysis.llama_on_h100 import ACTIVE, DRAM_PEAK
+from tests.analysis.test_roofline_server import DECODE, TARGET, TOKENS, trace_of
 
 PADDED = {**DECODE, v.GPU_TENSOR_HMMA: 12.0}
 COUNTED_FLOPS = 0.12 * 989.4e12

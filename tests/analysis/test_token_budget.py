@@ -12,7 +12,8 @@ from llmtop.analysis.pages.token_budget import TokenBudget, token_budget
 from llmtop.analysis.roofline.model_facts import ModelSize, model_size
 from llmtop.model import Target, Trace, Unknown
 from tests import live_traces
-from tests.analysis.test_efficiency import ACTIVE, DRAM_PEAK, SERVER_RATES, TARGET, trace_of
+from tests.analysis.llama_on_h100 import ACTIVE, DRAM_PEAK
+from tests.analysis.test_efficiency import SERVER_RATES, TARGET, trace_of
 
 BLOCKS = {"num_gpu_blocks": "1000", "block_size": "16"}
 STEP_S = 1 / 31.25

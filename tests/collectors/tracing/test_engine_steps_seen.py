@@ -23,6 +23,7 @@ from llmtop.collectors.tracing.probes import ProbesCollector
 from llmtop.model import LIVE, Trace
 from llmtop.session import Recorder
 from tests.workloads.noise import measured_again, put_first
+from tests.workloads.planted_steps import NEAR_NS, PLANTED_CAUSES
 from tests.workloads.programs import HERE, Workload, build_engine, compiler, target_of
 
 pytestmark = pytest.mark.usefixtures("kernel_probes")
@@ -30,17 +31,7 @@ DEADLINE_S = 30.0
 STEPS, EVERY = 400, 10
 WITHOUT_BUDGET, PROMISED = 100.0, 0.01
 """Cores; at the second one 80,000 launches a second are not counted all the time."""
-NEAR_NS = 3_000_000
-CAUSES = {
-    "asleep": StepCause.ASLEEP,
-    "lock": StepCause.LOCK,
-    "page faults": StepCause.FAULTS,
-    "allocation": StepCause.ALLOCATION,
-    "copy": StepCause.COPY,
-    "own code": StepCause.OWN_CODE,
-    "more work": StepCause.MORE_WORK,
-    "slower GPU": StepCause.SLOWER_GPU,
-}
+CAUSES = {name: cause for name, cause in PLANTED_CAUSES.items() if cause is not StepCause.QUEUE}
 """What does not depend on how the kernel shares a CPU out; each is planted four times."""
 COLLECTING = HERE / "collecting.py"
 _LIBRARY = "from sysconfig import get_config_var as of; print(of('LIBDIR') or '', of('INSTSONAME') or '', sep='/')"
