@@ -4,22 +4,25 @@
 //     ./gpu_faults                                     # lists the names
 //     for name in $(./gpu_faults); do
 //       CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1 CUDA_COREDUMP_FILE=$name.nvcudmp \
-//         CUDA_COREDUMP_GENERATION_FLAGS=skip_global_memory,skip_shared_memory,skip_local_memory ./gpu_faults $name
+//         CUDA_COREDUMP_GENERATION_FLAGS=skip_global_memory,skip_shared_memory,skip_local_memory,skip_constbank_memory ./gpu_faults $name
 //       cuda-gdb -batch -ex "target cudacore $name.nvcudmp" -ex "info cuda kernels" -ex "info cuda sms" \
 //         -ex "info cuda warps" -ex "info cuda lanes" -ex "info registers" -ex "x/4i \$pc" > $name.cuda-gdb.txt
 //     done
 //
-// The program ends by SIGABRT once its core is written. One thread of many fails (block 3, thread 37, where the fault is a thread's), so that which one it was can be checked.
+// The program ends by SIGABRT once its core is written, or by itself after 10 s. One thread of many fails (block 3, thread 37, where the fault is a
+// thread's), so that which one it was can be checked.
 
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
 
 #include <cassert>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
 
 namespace cg = cooperative_groups;
 
@@ -174,6 +177,8 @@ int main(int argc, char** argv) {
     return argc > 1;
   }
   fault->second();
+  // The error comes back while the dump is still written, and a program that ends then cuts it short.
+  std::this_thread::sleep_for(std::chrono::seconds(10));
   std::printf("%s: %s\n", argv[1], cudaGetErrorString(cudaDeviceSynchronize()));
   return 0;
 }

@@ -19,7 +19,19 @@ from llmtop import ids, whats
 from llmtop.errors import FileError
 from llmtop.facts import GpuFact
 from llmtop.frozen import frozen
-from llmtop.model import GpuFault, Issue, Missing, Origin, Severity, Trace, Track, TrackKind, Unknown, UnknownKind
+from llmtop.model import (
+    FailedWarp,
+    GpuFault,
+    Issue,
+    Missing,
+    Origin,
+    Severity,
+    Trace,
+    Track,
+    TrackKind,
+    Unknown,
+    UnknownKind,
+)
 from llmtop.parsers.base import Content
 from llmtop.parsers.cubin import Cubin, CubinError
 from llmtop.parsers.disassembly import disassembled
@@ -35,12 +47,14 @@ if TYPE_CHECKING:
 _CORE, _CUDA = 4, 190
 """The type of an ELF file, and its machine (EM_CUDA)."""
 _USER = 0x8000_0000
-_REGISTERS, _IMAGE, _RELOCATED, _DEVICES, _GRIDS, _LANES, _PREDICATES = (
-    _USER + kind for kind in (5, 6, 7, 9, 12, 15, 17)
+_REGISTERS, _IMAGE, _RELOCATED, _DEVICES, _MULTIPROCESSORS, _GRIDS, _LANES, _PREDICATES = (
+    _USER + kind for kind in (5, 6, 7, 9, 11, 12, 15, 17)
 )
 _STRINGS = 3
 _DEVICE = struct.Struct("<QQQIIIIIIIIIIII")
 _MULTIPROCESSOR = struct.Struct("<II")
+_FAILED_MULTIPROCESSOR = struct.Struct("<IIIIQ")
+"""With the exception and where it was, since driver 555."""
 _GRID = struct.Struct("<7Q4I6I")
 _BLOCK = struct.Struct("<QIII")
 _WARP = struct.Struct("<QIIIII")
@@ -67,12 +81,15 @@ EXCEPTIONS: Final = {
     19: "Warp Stack Canary",
 }
 """CUDBGException_t, in cuda-gdb's words."""
+_TRAP = "Trap or breakpoint"
+"""What cuda-gdb tells as SIGTRAP: the warp is stopped, and the GPU calls it no exception."""
 _INSTRUCTION = 16
 """Bytes of one, from Volta on; bits 12 to 14 of it name the predicate that guards it, and bit 15 turns that round."""
 _ALWAYS = 7
 MOST_FAULTS = 256
 """A fault may stop every warp of a GPU: more of the same tell nothing more."""
 _MANGLED, _LENGTH = re.compile(r"_ZN?K?(?=\d)"), re.compile(r"\d{1,4}")
+_NO_NAME = "a kernel of no known name"
 _NO_IMAGE = Unknown("its code is not in the dump")
 _NO_KERNELS = Missing(
     whats.KERNELS, Unknown("a core dump tells where kernels stood, not how long they took", kind=UnknownKind.FAILED)
@@ -80,7 +97,8 @@ _NO_KERNELS = Missing(
 _NO_LINES = Unknown("the program was compiled without lines", "compile it with -lineinfo")
 _CUT = (
     "is a core dump of a GPU that was cut short: the program ended or the disk was full while it was written; let the "
-    "program end by the driver's abort (no skip_abort in CUDA_COREDUMP_GENERATION_FLAGS)"
+    "program end by the driver's abort: in CUDA_COREDUMP_GENERATION_FLAGS no skip_abort, and skip_constbank_memory "
+    "beside skip_global_memory, without which driver 580 stops half-way"
 )
 
 
@@ -173,45 +191,79 @@ class _Dump:
     # Warps
 
     def _faults(self) -> Iterator[GpuFault]:
+        """Of warps; of multiprocessors whose failed warps were gone; else of warps that stand at a trap."""
         grids = {row[0]: row for one in self._by_kind[_GRIDS] for row in self._rows(one, _GRID)}
+        told = set[tuple[str, int]]()
         for section in self._by_kind[_LANES]:
             lanes = self._rows(section, _LANE)
-            if any(lane[6] for lane in lanes):
-                yield self._fault(section, lanes, grids)
+            failed = [i for i, lane in enumerate(lanes) if lane[6]]
+            if failed:
+                yield (fault := self._fault(section, lanes, failed, grids))
+                told.add((fault.gpu, fault.sm))
+        for fault in self._without_warps():
+            if (fault.gpu, fault.sm) not in told:
+                yield fault
+                told.add((fault.gpu, fault.sm))
+        if not told:
+            yield from self._trapped(grids)
 
     def _fault(
-        self, section: Section, lanes: Sequence[tuple[int, ...]], grids: Mapping[int, tuple[int, ...]]
+        self,
+        section: Section,
+        lanes: Sequence[tuple[int, ...]],
+        failed: Sequence[int],
+        grids: Mapping[int, tuple[int, ...]],
     ) -> GpuFault:
-        """What one warp failed with."""
+        """What one warp failed with, whose lanes these are, of which some failed."""
         warps, warp = self._above(section, _WARP)
         blocks, block = self._above(warps, _BLOCK)
         multiprocessors, (sm, _) = self._above(blocks, _MULTIPROCESSOR)
         _, device = self._above(multiprocessors, _DEVICE)
-        failed = [i for i, lane in enumerate(lanes) if lane[6]]
+        failed = [i for i in failed if warp[3] >> lanes[i][2] & 1] or failed  # the others wait for those at a branch
         is_exact = bool(warp[5])
         pc = warp[0] if is_exact else lanes[failed[0]][0]
         code = self._code(pc)
         actor = self._actor(section, failed, code) if code is not None and is_exact else None
         row = failed[0] if actor is None else actor
         grid = grids.get(block[0], (0,) * 17)
+        exception = lanes[row][6]
+        place = _three(block[1:4]), _three(lanes[row][3:6])
+        lane = None if actor is None else lanes[actor][2]
+        stood = FailedWarp(warp[1], _three(grid[11:14]), _three(grid[14:17]), *place, len(failed), lane)
         fault = GpuFault(
-            EXCEPTIONS.get(lanes[row][6], f"exception {lanes[row][6]}"),
-            lanes[row][6],
+            _name(exception) if exception else _TRAP,
+            exception,
             ids.gpu(device[3]),
             sm,
-            warp[1],
             self._kernel(grid[3]),
-            _three(grid[11:14]),
-            _three(grid[14:17]),
-            _three(block[1:4]),
-            _three(lanes[row][3:6]),
-            len(failed),
-            None if actor is None else lanes[actor][2],
+            stood,
             pc,
             is_exact,
             registers=self._words(_REGISTERS, section, row),
         )
         return fault if code is None else self._in_code(fault, code)
+
+    def _without_warps(self) -> Iterator[GpuFault]:
+        """Of multiprocessors that keep an exception: its warp may have ended, as a store is not waited for."""
+        for section in self._by_kind[_MULTIPROCESSORS]:
+            if section.entry < _FAILED_MULTIPROCESSOR.size:
+                continue
+            _, device = self._above(section, _DEVICE)
+            for sm, _, exception, is_exact, pc in self._rows(section, _FAILED_MULTIPROCESSOR):
+                if exception:
+                    code = self._code(pc)
+                    kernel = _NO_NAME if code is None else readable(code.function.name)
+                    fault = GpuFault(
+                        _name(exception), exception, ids.gpu(device[3]), sm, kernel, None, pc, bool(is_exact)
+                    )
+                    yield fault if code is None else self._in_code(fault, code)
+
+    def _trapped(self, grids: Mapping[int, tuple[int, ...]]) -> Iterator[GpuFault]:
+        """Warps that the GPU has stopped, of no exception: all their threads are where they stand."""
+        for section in self._by_kind[_LANES]:
+            lanes = self._rows(section, _LANE)
+            if lanes and self._above(section, _WARP)[1][4]:
+                yield self._fault(section, lanes, range(len(lanes)), grids)
 
     def _actor(self, section: Section, failed: Sequence[int], code: _Stood) -> int | None:
         """The row of the one lane that carried out the instruction, where a predicate keeps the others from it.
@@ -262,7 +314,7 @@ class _Dump:
 
     def _kernel(self, entry: int) -> str:
         found = next((one.name for one in self._functions if one.start == entry), "")
-        return readable(found) or "a kernel of no known name"
+        return readable(found) or _NO_NAME
 
     def _in_code(self, fault: GpuFault, code: _Stood) -> GpuFault:
         """The same with its function, line and instruction."""
@@ -324,6 +376,10 @@ class _Stood:
 def _three(numbers: Sequence[int]) -> tuple[int, int, int]:
     x, y, z = numbers
     return x, y, z
+
+
+def _name(exception: int) -> str:
+    return EXCEPTIONS.get(exception, f"exception {exception}")
 
 
 def readable(name: str) -> str:

@@ -14,7 +14,7 @@ from llmtop.analysis.rules.gpu_fault import accessed
 from llmtop.analysis.tables import csv_line
 from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.views import RooflinePoint
-from llmtop.model import Trace, Unknown
+from llmtop.model import FailedWarp, Trace, Unknown
 
 _COLUMNS = (
     "name", "demangled", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "calls", "duration_ns",
@@ -65,7 +65,7 @@ def _faults(trace: Trace) -> Iterator[str]:
     """Addresses in bytes; the address is what the instruction goes to, as the registers stand."""
     yield csv_line(_FAULTS)
     for one in trace.faults:
-        gpu, address = trace.tracks.get(one.gpu), accessed(one)
+        gpu, address, stood = trace.tracks.get(one.gpu), accessed(one), one.stood
         told = {"place": one.place, "instruction": one.instruction}
         yield csv_line(
             (
@@ -73,14 +73,19 @@ def _faults(trace: Trace) -> Iterator[str]:
                 one.code,
                 gpu.name if gpu else one.gpu,
                 one.kernel,
-                *(*one.grid, *one.block, *one.block_index, *one.thread_index),
-                *(one.sm, one.warp, "" if one.lane is None else one.lane, one.lanes),
+                *_indices(stood),
+                one.sm,
+                *(("",) * 3 if stood is None else (stood.warp, "" if stood.lane is None else stood.lane, stood.lanes)),
                 *(one.function, one.offset, one.pc, int(one.is_exact)),
                 "" if address is None else address,
                 *(_known(value) for value in told.values()),
                 "; ".join(f"{name}: {value}" for name, value in told.items() if isinstance(value, Unknown)),
             )
         )
+
+
+def _indices(stood: FailedWarp | None) -> tuple[object, ...]:
+    return ("",) * 12 if stood is None else (*stood.grid, *stood.block, *stood.block_index, *stood.thread_index)
 
 
 def _cells(entry: Entry) -> tuple[object, ...]:

@@ -21,7 +21,7 @@ from llmtop.model.kernels import (
     SectionTable,
     SourceText,
 )
-from llmtop.model.marks import GpuFault, Mark, MarkKind, ProcessEnd, Restart, SanitizerError, XidReport
+from llmtop.model.marks import FailedWarp, GpuFault, Mark, MarkKind, ProcessEnd, Restart, SanitizerError, XidReport
 from llmtop.model.origins import KINETO, LIVE, RECORDING, ClockBasis, ClockFit, Origin, RankPart
 from llmtop.model.series import TORCH_ALLOCATED, TORCH_GROWN, TORCH_RESERVED, Metric, Reading, Series
 from llmtop.model.sources import Source, SourceLane, Sources
@@ -68,6 +68,7 @@ __all__ = [
     "Engine",
     "ExposedNumber",
     "Fact",
+    "FailedWarp",
     "Feature",
     "Finding",
     "FormerDefault",

@@ -63,16 +63,35 @@ class XidReport:
 
 
 @frozen
-class GpuFault:
-    """A warp that failed, as a GPU's core dump has it.
+class FailedWarp:
+    """A warp that failed, and the launch that it is of.
 
     Attributes:
-        exception: As cuda-gdb calls it: "Warp Illegal Address"; `code` is its number (CUDBGException_t).
-        gpu: The track of its GPU; `sm` and `warp` are places on it.
-        kernel: The name of its kernel, and the launch's `grid` and `block`.
+        warp: Its place on the multiprocessor.
+        grid, block: Sizes of the launch.
         block_index: The block that the warp is of; its first thread is `thread_index`.
         lanes: How many of its threads were at the instruction.
         lane: The one of them that carried it out, by the predicate that guards it; None where several did.
+    """
+
+    warp: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    block_index: tuple[int, int, int]
+    thread_index: tuple[int, int, int]
+    lanes: int
+    lane: int | None
+
+
+@frozen
+class GpuFault:
+    """A warp that failed, or a multiprocessor whose failed warps were gone, as a GPU's core dump has it.
+
+    Attributes:
+        exception: As cuda-gdb calls it: "Warp Illegal Address"; `code` is its number (CUDBGException_t).
+        gpu: The track of its GPU; `sm` is the multiprocessor on it.
+        kernel: The name of its kernel.
+        stood: Where the warp stood; None where it had ended before the GPU was read, as it may behind a store.
         pc: The address of the instruction; None where the GPU did not keep it: then it is that of where the warp stood.
         function: What holds the instruction, at `offset` bytes from its beginning; empty where that is not known.
         place: File and line of the source; Unknown where the program was compiled without them.
@@ -84,14 +103,8 @@ class GpuFault:
     code: int
     gpu: TrackId
     sm: int
-    warp: int
     kernel: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    block_index: tuple[int, int, int]
-    thread_index: tuple[int, int, int]
-    lanes: int
-    lane: int | None
+    stood: FailedWarp | None
     pc: int
     is_exact: bool
     function: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import lzma
 import random
 import re
 import struct
@@ -18,14 +19,15 @@ from llmtop.analysis.rules.gpu_fault import accessed
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.cli.report import report
 from llmtop.errors import FileError
-from llmtop.model import Severity, Trace, Unknown
+from llmtop.model import FailedWarp, Severity, Trace, Unknown
 from llmtop.parsers import cuda_core_dump
 from llmtop.parsers.cuda_core_dump import EXCEPTIONS, PARSER, readable
 from llmtop.parsers.elf import ElfSections
 from llmtop.parsers.registry import load
 from tests.parsers.sample_reports import OTHERS, SAMPLE_TRACES
 
-DUMP = SAMPLE_TRACES / "cuda-core" / "13.0" / "misaligned-store.nvcudmp.gz"
+FOLDER = SAMPLE_TRACES / "cuda-core" / "13.0"
+DUMP = FOLDER / "misaligned-store.nvcudmp.gz"
 STORE = "@!P0 STG.E.STRONG.SYS desc[UR4][R4.64+0x1], R9"
 ORACLE = OTHERS / "h100_misaligned_store.cuda-gdb.txt"
 
@@ -52,9 +54,8 @@ def test_the_thread_that_was_planted_is_named() -> None:
     """Thread 1077 of blocks of 256: block 4, thread 53, which is lane 21 of its warp; cuda-gdb names lane 0."""
     [fault] = load(DUMP).faults
     assert (fault.exception, fault.code) == ("Warp Misaligned Address", 6)
-    assert (fault.kernel, fault.grid, fault.block) == ("kv_trap", (16, 1, 1), (256, 1, 1))
-    assert (fault.block_index, fault.thread_index, fault.lane, fault.lanes) == ((4, 0, 0), (53, 0, 0), 21, 32)
-    assert (fault.sm, fault.warp, fault.offset, fault.is_exact) == (124, 1, 0xC0, True)
+    assert fault.stood == FailedWarp(1, (16, 1, 1), (256, 1, 1), (4, 0, 0), (53, 0, 0), lanes=32, lane=21)
+    assert (fault.kernel, fault.sm, fault.offset, fault.is_exact) == ("kv_trap", 124, 0xC0, True)
     assert (fault.place, fault.instruction) == ("/srv/llm/crash.cu:3", STORE)
     assert accessed(fault) == 0x7FCA1BE00001
 
@@ -67,6 +68,47 @@ def test_the_same_as_cuda_gdb_says() -> None:
     assert f"triggered at PC {fault.pc:#x}" in said
     assert f"{fault.kernel}<<<(16,1,1),(256,1,1)>>> () at {fault.place}" in said
     assert re.search(r"block \(4,0,0\), thread \(32,0,0\), device 0, sm 124, warp 1", said)
+
+
+def test_a_store_whose_warp_had_ended_is_told_by_its_multiprocessor() -> None:
+    """cuda-gdb: "Warp Illegal Address", "far_store(float*) (gpu_faults.cu:31 ... inlined from gpu_faults.cu:46)"."""
+    trace = load(FOLDER / "illegal-store.nvcudmp.xz")
+    [fault] = trace.faults
+    assert (fault.exception, fault.kernel, fault.function, fault.offset) == (
+        "Warp Illegal Address",
+        "far_store",
+        "far_store",
+        0xA0,
+    )
+    assert (fault.sm, fault.stood, fault.pc, fault.place) == (
+        131,
+        None,
+        0x7F44977AC2A0,
+        "/srv/llm/examples/gpu_faults.cu:46",
+    )
+    [finding] = diagnose(trace).findings
+    assert finding.message.endswith("gpu_faults.cu:46, in a thread that had ended before the GPU was read")
+    assert "memcheck" in finding.action
+    [row] = csv.DictReader(io.StringIO("".join(report(trace, "csv"))))
+    assert (row["exception"], row["sm"], row["warp"], row["block_index_x"]) == ("Warp Illegal Address", "131", "", "")
+
+
+def test_a_trap_is_told_though_the_gpu_calls_it_no_exception() -> None:
+    """cuda-gdb: "SIGTRAP", "trap<<<(8,1,1),(64,1,1)>>> () at gpu_faults.cu:105", pc trap+112, thread (37,0,0)."""
+    [fault] = (trace := load(FOLDER / "trap.nvcudmp.xz")).faults
+    assert (fault.exception, fault.code, fault.kernel, fault.offset) == ("Trap or breakpoint", 0, "trap", 112)
+    assert fault.stood == FailedWarp(1, (8, 1, 1), (64, 1, 1), (3, 0, 0), (37, 0, 0), lanes=1, lane=None)
+    [finding] = diagnose(trace).findings
+    assert finding.message.endswith("gpu_faults.cu:105, block (3,0,0), thread (37,0,0)")
+    assert "__trap()" in finding.action
+
+
+def test_dumps_of_drivers_that_keep_no_exception_of_a_multiprocessor_are_read(tmp_path: Path) -> None:
+    """Before driver 555 an entry was of 8 bytes: the number alone."""
+    data = bytearray(lzma.decompress((FOLDER / "illegal-store.nvcudmp.xz").read_bytes()))
+    table = data.index(struct.pack("<Q", 48), len(data) - 161 * 64)  # the size of its entries, in the table of sections
+    struct.pack_into("<Q", data, table, 8)
+    assert read(bytes(data), tmp_path).faults == ()
 
 
 @pytest.mark.usefixtures("disassembler")
@@ -139,9 +181,22 @@ def test_where_several_threads_pass_the_predicate_none_is_named(whole: bytes, tm
     for offset, size in sections(whole, 17):
         data[offset : offset + size] = bytes(size)  # no predicate holds, and the instruction is for those without it
     [fault] = read(bytes(data), tmp_path).faults
-    assert (fault.lane, fault.thread_index) == (None, (32, 0, 0))
+    assert fault.stood is not None
+    assert (fault.stood.lane, fault.stood.thread_index) == (None, (32, 0, 0))
     [finding] = diagnose(Trace(load(DUMP).origin, faults=(fault,))).findings
     assert "one of 32 threads from (32,0,0) on" in finding.message
+
+
+@pytest.mark.usefixtures("disassembler")
+def test_threads_that_wait_at_a_branch_are_not_those_that_failed(whole: bytes, tmp_path: Path) -> None:
+    """The exception stands with all threads of the warp, and its mask of active ones tells who was at it."""
+    data = bytearray(whole)
+    for offset, size in sections(whole, 14):
+        for at in range(offset, offset + size, 64):
+            struct.pack_into("<I", data, at + 16, 1 << 5)
+    [fault] = read(bytes(data), tmp_path).faults
+    assert fault.stood is not None
+    assert (fault.stood.lanes, fault.stood.thread_index) == (1, (37, 0, 0))
 
 
 @pytest.mark.usefixtures("disassembler")
@@ -163,7 +218,7 @@ def test_exceptions_are_numbered_without_gaps_as_the_debugger_lists_them() -> No
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.5, 0.9, 0.999])
 def test_one_that_was_cut_short_says_so_and_what_to_do(whole: bytes, tmp_path: Path, share: float) -> None:
-    with pytest.raises(FileError, match=r"cut short.*skip_abort"):
+    with pytest.raises(FileError, match=r"cut short.*skip_abort.*skip_constbank_memory"):
         read(whole[: int(len(whole) * share)], tmp_path)
 
 

@@ -28,6 +28,7 @@ _COLUMNS = (
 )
 _NO_FAULTS = Unknown("this is no core dump of a GPU")
 _ACROSS = 4
+_GONE = "-"
 
 
 class GpuFaultsPane(ListPane[tuple[GpuFault, ...]]):
@@ -52,9 +53,11 @@ class GpuFaultsPane(ListPane[tuple[GpuFault, ...]]):
 
 
 def _row(fault: GpuFault) -> tuple[str | float, ...]:
-    index = "{},{},{}".format
+    index, stood = "{},{},{}".format, fault.stood
     place = f"{fault.function}+{fault.offset:#x}" if isinstance(fault.place, Unknown) else fault.place
-    where = (index(*fault.block_index), index(*fault.thread_index), fault.sm, fault.warp, fault.lanes)
+    if stood is None:
+        return (fault.exception, fault.kernel, place, _GONE, _GONE, fault.sm, _GONE, _GONE)
+    where = (index(*stood.block_index), index(*stood.thread_index), fault.sm, stood.warp, stood.lanes)
     return (fault.exception, fault.kernel, place, *where)
 
 

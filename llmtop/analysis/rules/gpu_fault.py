@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from llmtop.model import Finding, GpuFault, Severity, Trace, Unknown
+from llmtop.model import FailedWarp, Finding, GpuFault, Severity, Trace, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +27,7 @@ _STACK = "end the recursion, or make the stack larger: cudaDeviceSetLimit(cudaLi
 _CODE = "look for a function pointer that is none of this GPU's, for code of another GPU, and for __trap()"
 _CLUSTER = "blocks of a cluster must all run while their shared memory is used: cluster.sync() before any of them ends"
 _WHAT_TO_DO: Final = {
+    0: "the kernel ended itself by __trap() or stopped at __brkpt(): a check of its own failed; the line says which",
     2: _STACK,
     3: _STACK,
     4: _CODE,
@@ -42,6 +43,7 @@ _WHAT_TO_DO: Final = {
     19: "a function wrote beyond an array of its own: look at the indices of local arrays",
 }
 _ADDRESS = re.compile(r"\[R(\d+)(\.64)?(?:\+(-?0x[0-9a-f]+))?\]")
+_GONE = "in a thread that had ended before the GPU was read"
 _SHOWN = 4
 """Blocks that are named."""
 _UNPACKING: Final = {".gz": "gunzip -k", ".xz": "unxz -k", ".zst": "unzstd"}
@@ -58,12 +60,12 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _finding(trace: Trace, faults: Sequence[GpuFault]) -> Finding:
-    first = next((fault for fault in faults if fault.lane is not None), faults[0])
+    first = next((fault for fault in faults if fault.stood is not None and fault.stood.lane is not None), faults[0])
     return Finding(
         rule=id,
         severity=Severity.ERROR,
         subject=first.kernel,
-        message=f"{first.exception}{_at(first)}, {_who(first)}",
+        message=f"{first.exception}{_at(first)}, {_GONE if first.stood is None else _who(first.stood)}",
         evidence=tuple(_evidence(trace, first, faults)),
         action=_WHAT_TO_DO.get(first.code, _OUTSIDE),
         next_command=_debugging(trace.origin.path),
@@ -85,11 +87,11 @@ def _at(fault: GpuFault) -> str:
     return f" at {fault.function}+{fault.offset:#x}" if fault.function else f" at {fault.pc:#x}"
 
 
-def _who(fault: GpuFault) -> str:
-    thread = f"block {_index(fault.block_index)}"
-    if fault.lane is None and fault.lanes > 1:
-        return f"{thread}, one of {fault.lanes} threads from {_index(fault.thread_index)} on"
-    return f"{thread}, thread {_index(fault.thread_index)}"
+def _who(stood: FailedWarp) -> str:
+    thread = f"block {_index(stood.block_index)}"
+    if stood.lane is None and stood.lanes > 1:
+        return f"{thread}, one of {stood.lanes} threads from {_index(stood.thread_index)} on"
+    return f"{thread}, thread {_index(stood.thread_index)}"
 
 
 def _index(place: tuple[int, int, int]) -> str:
@@ -98,10 +100,11 @@ def _index(place: tuple[int, int, int]) -> str:
 
 def _evidence(trace: Trace, first: GpuFault, faults: Sequence[GpuFault]) -> Iterator[str]:
     gpu = trace.tracks.get(first.gpu)
-    yield f"grid {_index(first.grid)} of blocks {_index(first.block)} on {gpu.name if gpu else first.gpu}"
-    yield f"SM {first.sm}, warp {first.warp}{'' if first.lane is None else f', lane {first.lane}'}"
-    if first.lane is not None and first.lanes > 1:
-        yield f"of {first.lanes} threads of the warp this one alone passed the predicate of the instruction"
+    name = gpu.name if gpu else first.gpu
+    if first.stood is None:
+        yield f"SM {first.sm} of {name}; a store is not waited for: the GPU keeps where it was, and not whose it was"
+    else:
+        yield from _places(first.sm, name, first.stood)
     exactly = "" if first.is_exact else " (where the warp stood: the GPU did not keep the address of the failing one)"
     text = first.instruction
     what = f"not shown: {text}" if isinstance(text, Unknown) else text
@@ -110,10 +113,18 @@ def _evidence(trace: Trace, first: GpuFault, faults: Sequence[GpuFault]) -> Iter
         yield f"address {address:#x}, as the registers stand"
     if isinstance(first.place, Unknown):
         yield f"{first.place}"
-    if len(faults) > 1:
-        blocks = list(dict.fromkeys(_index(fault.block_index) for fault in faults))
+    stood = [fault.stood for fault in faults if fault.stood is not None]
+    if len(stood) > 1:
+        blocks = list(dict.fromkeys(_index(one.block_index) for one in stood))
         more = ", ..." if len(blocks) > _SHOWN else ""
-        yield f"{len(faults)} warps failed so, of blocks {', '.join(blocks[:_SHOWN])}{more}"
+        yield f"{len(stood)} warps failed so, of blocks {', '.join(blocks[:_SHOWN])}{more}"
+
+
+def _places(sm: int, gpu: str, stood: FailedWarp) -> Iterator[str]:
+    yield f"grid {_index(stood.grid)} of blocks {_index(stood.block)} on {gpu}"
+    yield f"SM {sm}, warp {stood.warp}{'' if stood.lane is None else f', lane {stood.lane}'}"
+    if stood.lane is not None and stood.lanes > 1:
+        yield f"of {stood.lanes} threads of the warp this one alone passed the predicate of the instruction"
 
 
 def accessed(fault: GpuFault) -> int | None:
