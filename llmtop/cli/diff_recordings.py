@@ -117,7 +117,7 @@ def _about(trace: Trace) -> str:
 def _sections(found: ObservedDiff, name: str) -> Iterator[DiffSection]:
     if found.cautions:
         yield DiffSection("With care", found.cautions)
-    yield DiffSection("Findings", tuple(_findings(found)))
+    yield DiffSection(f"Findings, of the last {found.judged} of each", tuple(_findings(found)))
     if found.setup:
         yield DiffSection("Settings", tuple(f"{what}: {was} → {now}" for what, was, now in found.setup))
     columns = tuple(replace(one, title=name) if one.key == "after" else one for one in _COLUMNS)
@@ -131,7 +131,7 @@ def _sections(found: ObservedDiff, name: str) -> Iterator[DiffSection]:
 
 def _findings(found: ObservedDiff) -> Iterator[str]:
     for word, several in (("came", found.came), ("went", found.went)):
-        yield from (f"{word}: {one.severity}: {one.subject}: {one.message}" for one in several)
+        yield from (f"{word}: {one.severity}: {one.headline()}" for one in several)
     yield f"{found.kept} in both"
 
 
@@ -156,7 +156,12 @@ def _comparison(name: str, found: ObservedDiff) -> Json:
         "cautions": list(found.cautions),
         "window_s": found.seconds,
         "numbers": [_written(one) for one in found.numbers],
-        "findings": {"came": _documents(found.came), "went": _documents(found.went), "kept": found.kept},
+        "findings": {
+            "came": _documents(found.came),
+            "went": _documents(found.went),
+            "kept": found.kept,
+            "window_s": {"before": found.judged_s[0], "after": found.judged_s[1]},
+        },
         "setup": [{"what": what, "before": was, "after": now, "unit": ""} for what, was, now in found.setup],
     }
 

@@ -100,11 +100,9 @@ def _verdict(trace: Trace, diagnosis: Diagnosis) -> Iterator[str]:
         yield f"<p class='verdict{' info' if blind else ''}'>{escape(silence + lacks)}</p>\n"
         return
     gravest = diagnosis.findings[0]
-    has_subject = gravest.message.startswith(gravest.subject)
-    headline = gravest.message if has_subject else f"{gravest.subject}: {gravest.message}"
-    yield f"<p class='verdict {escape(gravest.severity)}'>{escape(headline)}</p>\n"
-    if where := profiling.where_to_run(trace):
-        yield f"<p class='why'>{escape(where)}</p>\n"
+    yield f"<p class='verdict {escape(gravest.severity)}'>{escape(gravest.headline())}</p>\n"
+    told = (diagnosis.of_what(), profiling.where_to_run(trace))
+    yield from (f"<p class='why'>{escape(said)}</p>\n" for said in told if said)
     yield "<div class='cards'>\n"
     for finding in diagnosis.findings[:_FIRST]:
         yield from _finding(finding)

@@ -203,11 +203,12 @@ def _findings(trace: Trace) -> Iterator[str]:
     findings = diagnosed.findings
     yield "## Findings"
     yield ""
-    if where := profiling.where_to_run(trace):
-        yield f"({escaped(where)})"
-        yield ""
+    for said in (diagnosed.of_what(), profiling.where_to_run(trace)):
+        if said:
+            yield f"({escaped(said)})"
+            yield ""
     for finding in findings:
-        yield f"- **{finding.severity}** {escaped(finding.subject)}: {escaped(finding.message)}"
+        yield f"- **{finding.severity}** {escaped(finding.headline())}"
         yield from (f"  - {escaped(evidence)}" for evidence in finding.evidence)
         yield f"  - → {escaped(finding.action)}"
         if finding.next_command:

@@ -66,7 +66,7 @@ def _events(trace: Trace) -> Iterator[dict[str, Json]]:
         yield _instant(mark.t_ns, mark.text, by_name.get(mark.track), told)
     for finding in diagnose(trace).findings:
         about: dict[str, Json] = {"rule": finding.rule, "severity": str(finding.severity), "action": finding.action}
-        yield _instant(trace.end_ns, f"{finding.subject}: {finding.message}", None, about)
+        yield _instant(trace.end_ns, finding.headline(), None, about)
 
 
 def _pids(trace: Trace) -> dict[TrackId, int]:

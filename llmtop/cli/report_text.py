@@ -407,13 +407,15 @@ def _findings(trace: Trace, style: TextStyle) -> Iterator[str]:
     diagnosed = diagnose(trace)
     findings = diagnosed.findings
     yield from heading("Findings", style)
+    if of_what := diagnosed.of_what():
+        yield from wrapped(of_what, style, "  ", "    ")
     if any(finding.next_command for finding in findings):
         yield from wrapped(profiling.where_to_run(trace), style, "  ", "    ")
     if not findings:
         silence = diagnosed.verdict if trace.origin.is_observed else _SILENCE
         yield from wrapped(silence, style, "  ", "    ")
     for finding in findings:
-        yield from wrapped(f"{finding.severity}: {finding.subject}: {finding.message}", style, "  ", "    ")
+        yield from wrapped(f"{finding.severity}: {finding.headline()}", style, "  ", "    ")
         for evidence in finding.evidence:
             brief = textwrap.shorten(evidence, _LONGEST_EVIDENCE, placeholder=" …")
             yield from wrapped(brief, style, "    • ", "      ")

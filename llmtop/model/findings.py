@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
 from llmtop.frozen import frozen
@@ -55,6 +56,7 @@ class Finding:
             report are ranked by it. None where the evidence gives no such number, and live.
         idle: Of a finding about gaps, which: of the GPU that loses most.
         place: From when to when in a capture the finding shows best, where it is of one moment.
+        window_s: Of how many last seconds its shares are, live, where that is not the window of most rules.
     """
 
     rule: str
@@ -71,3 +73,9 @@ class Finding:
     no_command: str = ""
     idle: IdleTime | None = None
     place: Stretch | None = None
+    window_s: float | None = None
+
+    def headline(self) -> str:
+        """Of what and what is wrong, in a line: a message that names its subject says both."""
+        is_named = re.search(rf"(?<!\w){re.escape(self.subject)}(?![\w/])", self.message)
+        return self.message if is_named else f"{self.subject}: {self.message}"

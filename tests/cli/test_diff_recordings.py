@@ -75,7 +75,12 @@ def number(before: float | Unknown, after: float | Unknown, unit: str = "tok/s")
         (number(0.5, 0.3, "ratio"), -0.2, "-20 points", True),
         (number(50.0, 47.0, "%"), -3.0, "-3.0 points", True),
         (number(0.0, 7.0), None, "more", True),
-        (number(1.0, 1500.0), 1499.0, "1500 times", True),
+        (number(1.0, 99.0), 98.0, "99.0 times", True),
+        (number(1.0, 1500.0), 1499.0, "from almost 0", True),
+        (number(0.0099, 0.66, "cores"), 0.66 / 0.0099 - 1, "from almost 0", True),
+        (number(0.01, 0.66, "cores"), 65.0, "66.0 times", True),
+        (number(0.0001, 0.0099, "cores"), 98.0, "", True),
+        (number(0.66, 0.0001, "cores"), 0.0001 / 0.66 - 1, "-100 %", True),
         (number(7.0, 0.0), -1.0, "-100 %", True),
         (number(Unknown("why"), 7.0), None, "", False),
         (between((1, 2), (3, 4)), None, "more", True),
@@ -96,8 +101,10 @@ def test_a_change_is_what_both_moments_tell(
 def test_what_became_of_the_server_stands_first(capsys: pytest.CaptureFixture[str], busy: Path, idle: Path) -> None:
     said = diff(capsys, busy, idle)
     verdict = said.split("\n\n")[1]
-    assert verdict.startswith("output ")
+    assert verdict.startswith("over 89 s: output ")
     assert " → 0 tok/s" in verdict
+    assert "; in the last 15 s new: " in verdict.replace("\n ", "")
+    assert "Findings, of the last 15 s of each" in said
     order = ["Findings", "Server, over", "GPU 0, over", "GPU 1, over", "Threads, over", "What threads were in"]
     places = [said.index(title) for title in order]
     assert places == sorted(places)
@@ -181,6 +188,13 @@ def test_findings_come_and_go(capsys: pytest.CaptureFixture[str], busy: Path, id
     (back,) = compared(capsys, idle, busy)["comparisons"]
     assert [one["rule"] for one in found["findings"]["came"]] == [one["rule"] for one in back["findings"]["went"]]
     assert found["findings"]["went"]
+    assert found["findings"]["window_s"] == {"before": 15.0, "after": 15.0}
+
+
+def test_findings_of_a_short_recording_are_of_as_much_as_it_has() -> None:
+    short, long = live_trace(ticks=9), live_trace()
+    assert observed_diff(short, long).judged == "8 and 15 s"
+    assert observed_diff(long, long).judged == "15 s"
 
 
 @pytest.mark.parametrize(

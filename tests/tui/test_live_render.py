@@ -432,6 +432,38 @@ def test_findings_line_counts_what_it_hides() -> None:
     assert text(draw_findings(three, 40, 2, LOOK)) == [" ● 0  → do this", " ● +1 more: d  1  → do this"]
 
 
+def test_shares_are_told_with_the_part_of_the_trace_that_they_are_of() -> None:
+    """Once, and again where it becomes another; nothing without a share, or where all is looked at."""
+    share, other = finding(Severity.INFO, "waits 28 %"), finding(Severity.INFO, "busy 9 %")
+    rare = replace(finding(Severity.INFO, "hits 3 %"), window_s=60.0)
+    several = (finding(Severity.ERROR, "gone"), share, other, rare)
+    shown = text(draw_findings(Diagnosis(several, seen_s=15.0), 60, 4, LOOK))
+    assert shown == [
+        " ■ gone  → do this",
+        " ● last 15 s: waits 28 %  → do this",
+        " ● busy 9 %  → do this",
+        " ● d: why  last 60 s: hits 3 %  → do this",
+    ]
+    assert "last" not in " ".join(text(draw_findings(Diagnosis(several, seen_s=14.0), 60, 4, LOOK)))
+    (above, *_) = diagnosis(live_trace(STEADY), (), Diagnosis((share,), seen_s=15.0))
+    assert above.text == "Of the last 15 s, where no other time is named:"
+
+
+@pytest.mark.parametrize(
+    ("subject", "message", "said"),
+    [
+        ("EngineCore", "EngineCore waits for a CPU", "EngineCore waits for a CPU"),
+        ("EngineCore", "CPU-bound: EngineCore computes", "CPU-bound: EngineCore computes"),
+        ("EngineCore", "EngineCore/VLLM fights", "EngineCore: EngineCore/VLLM fights"),
+        ("GPU 1", "GPU 10 is hot", "GPU 1: GPU 10 is hot"),
+        ("void f<(int)4>(T*)", "void f<(int)4>(T*) waits", "void f<(int)4>(T*) waits"),
+        ("vLLM", "KV-bound", "vLLM: KV-bound"),
+    ],
+)
+def test_a_headline_names_its_subject_once(subject: str, message: str, said: str) -> None:
+    assert replace(finding(Severity.INFO, message), subject=subject).headline() == said
+
+
 def test_one_finding_says_what_to_do_on_a_line_of_its_own() -> None:
     one = Diagnosis((finding(Severity.WARNING, "m"),))
     assert text(draw_findings(one, 40, 2, LOOK)) == [" ▲ d: why  m  → do this"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.commands import profiling
@@ -44,7 +45,7 @@ def draw_findings(diagnosis: Diagnosis, width: int, height: int, look: Look) -> 
         mark = look.glyphs.good if diagnosis.is_clear else " "
         return [line([(f" {mark} {diagnosis.verdict} (why: d)", "dim")], width, look)]
     rows: list[Strip] = []
-    for i, finding in enumerate(findings):
+    for i, finding in enumerate(_with_windows(diagnosis)):
         room, hidden = height - len(rows), len(findings) - i - 1
         if room <= 0:
             break
@@ -53,6 +54,15 @@ def draw_findings(diagnosis: Diagnosis, width: int, height: int, look: Look) -> 
         more = "" if not is_last else f"+{hidden} more: d" if hidden else "d: why"
         rows += _in_one(finding, more, width, look) if is_in_one or room == 1 else _in_two(finding, more, width, look)
     return rows
+
+
+def _with_windows(diagnosis: Diagnosis) -> Iterator[Finding]:
+    """The findings, with what their shares are of before the first, and where that becomes another."""
+    said = ""
+    for finding in diagnosis.findings:
+        window = diagnosis.window(finding)
+        yield finding if window in ("", said) else replace(finding, message=f"{window}: {finding.message}")
+        said = window or said
 
 
 def _fits(finding: Finding, more: str, width: int, look: Look) -> bool:
@@ -132,6 +142,8 @@ def diagnosis(trace: Trace, issues: Sequence[Issue], diagnosed: Diagnosis) -> It
     if not diagnosed.findings:
         yield Paragraph("", "dim", f"{diagnosed.verdict[:1].upper()}{diagnosed.verdict[1:]}.", "value")
         yield _BLANK
+    if of_what := diagnosed.of_what():
+        yield Paragraph("", "dim", f"{of_what[:1].upper()}{of_what[1:]}:", "dim")
     for finding in diagnosed.findings:
         yield from finding_paragraphs(finding, profiling.directory_for(trace, finding.next_command))
         yield _BLANK

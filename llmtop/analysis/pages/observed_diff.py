@@ -43,6 +43,10 @@ _POINTS: Final = frozenset({"ratio", "%"})
 """Units of shares, whose changes are differences."""
 _TIMES: Final = 9.0
 """From here on times say more than per cent."""
+_MOST_TIMES: Final = 99.0
+"""From here on what was is noise, and times of it are too."""
+_NEAR_ZERO: Final = {"cores": _SLIGHT}
+"""Of a unit: below this a number is as good as none, and no ratio is made of it."""
 _FUNCTIONS: Final = 15
 _HEADLINES: Final = ("output_tokens_per_s", "ttft_p99", "itl_p99", "kv_usage", "waiting")
 _NOT_THERE: Final = Unknown("it is not in this recording")
@@ -94,8 +98,12 @@ class ChangedNumber:
         """The same in words; empty where there is none."""
         if (change := self.change) is None:
             return {1: "more", -1: "less"}.get(self.direction, "")
+        least = _NEAR_ZERO.get(self.unit, 0.0)
+        was_nothing, is_nothing = ((one.bounds or (0.0,))[0] < least for one in (self.before, self.after))
+        if was_nothing and is_nothing:
+            return ""
         if self.unit not in _POINTS and change >= _TIMES:
-            return f"{number(1 + change)} times"
+            return "from almost 0" if was_nothing or change >= _MOST_TIMES else f"{number(1 + change)} times"
         points = change if self.unit == "%" else 100 * change
         said = percent(abs(points)).replace(" %", " points") if self.unit in _POINTS else percent(abs(points))
         return f"{'+' if points > 0 else '-' if points < 0 else ''}{said}"
@@ -128,6 +136,7 @@ class ObservedDiff:
         setup: Settings that differ: (what, before, after).
         came, went: Findings that only the second has, or only the first.
         kept: How many both have.
+        judged_s: How much of each end the findings are of, which is not what the numbers are of.
     """
 
     seconds: float
@@ -138,6 +147,12 @@ class ObservedDiff:
     came: tuple[Finding, ...]
     went: tuple[Finding, ...]
     kept: int
+    judged_s: tuple[float, float]
+
+    @property
+    def judged(self) -> str:
+        """The same in words: "15 s", "8 and 15 s"."""
+        return f"{' and '.join(dict.fromkeys(f'{one:.0f}' for one in self.judged_s))} s"
 
     @property
     def verdict(self) -> str:
@@ -145,15 +160,19 @@ class ObservedDiff:
         by_key = {one.key: one for one in self.numbers if one.part == "server"}
         told = [one for key in _HEADLINES if (one := by_key.get(key)) is not None and one.is_notable]
         said = [f"{one.title} {one.before.text} → {one.after.text}" for one in told]
-        said += [f"new: {one.message}" for one in self.came[:1]] or [f"gone: {one.message}" for one in self.went[:1]]
-        return "; ".join(said) or f"nothing of the server's changed by more than {percent(100 * _NOTABLE)}"
+        numbers = [f"over {self.seconds:.0f} s: {', '.join(said)}"] if said else []
+        turns = [*(f"new: {one.message}" for one in self.came), *(f"gone: {one.message}" for one in self.went)]
+        findings = [f"in the last {self.judged} {turns[0]}"] if turns else []
+        nothing = f"nothing of the server's changed by more than {percent(100 * _NOTABLE)}"
+        return "; ".join((*numbers, *findings)) or nothing
 
 
 def observed_diff(before: Trace, after: Trace) -> ObservedDiff:
     """What changed from one moment to the other."""
     window_ns = _window_ns(before, after)
     numbers = tuple(_changes(_numbers(before, window_ns), _numbers(after, window_ns)))
-    found = [{(one.rule, one.subject): one for one in diagnose(trace).findings} for trace in (before, after)]
+    judged = [diagnose(trace) for trace in (before, after)]
+    found = [{(one.rule, one.subject): one for one in each.findings} for each in judged]
     return ObservedDiff(
         window_ns / NS_PER_S,
         tuple(_why_not(before, after, window_ns)),
@@ -163,6 +182,7 @@ def observed_diff(before: Trace, after: Trace) -> ObservedDiff:
         tuple(one for key, one in found[1].items() if key not in found[0]),
         tuple(one for key, one in found[0].items() if key not in found[1]),
         len(found[0].keys() & found[1].keys()),
+        (judged[0].seen_s or 0.0, judged[1].seen_s or 0.0),
     )
 
 

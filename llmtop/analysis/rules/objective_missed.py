@@ -64,6 +64,7 @@ def _finding(trace: Trace, server: Track, verdicts: list[JudgedObjective]) -> Fi
         action=action,
         next_command=metrics_command(server, "first_token|inter_token|per_output_token|queue_time|prefill_time"),
         source=source,
+        window_s=late[0].window_ns / NS_PER_S,
     )
 
 

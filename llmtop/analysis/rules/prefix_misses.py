@@ -51,6 +51,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         action=_action(trace, usage),
         next_command=metrics_command(server, "prefix_cache|cached_tokens|cache_hit"),
         source=source,
+        window_s=_NOW_NS / NS_PER_S,
     )
 
 

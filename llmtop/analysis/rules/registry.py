@@ -61,6 +61,16 @@ class Diagnosis:
             return f"no verdict: {n} rule{'s' * (n != 1)} lack{'s' * (n == 1)} data"
         return ""
 
+    def window(self, finding: Finding) -> str:
+        """Of what the shares in a finding's message are: "last 15 s"; empty where it has none, or all is looked at."""
+        is_of_the_end = self.seen_s is not None and self.seen_s >= self.window_s
+        return f"last {finding.window_s or self.window_s:.0f} s" if is_of_the_end and "%" in finding.message else ""
+
+    def of_what(self) -> str:
+        """The same above all findings of a live trace; empty where none has a share of a part of it."""
+        has_shares = any(self.window(finding) for finding in self.findings)
+        return f"of the last {self.window_s:.0f} s, where no other time is named" if has_shares else ""
+
     @property
     def verdict(self) -> str:
         """One line: the gravest finding, or what the lack of one means."""

@@ -45,6 +45,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         action=_action(running),
         next_command=metrics_command(server, "spec"),
         source=source,
+        window_s=_WINDOW_NS / NS_PER_S,
     )
 
 

@@ -350,11 +350,7 @@ def _findings(before: Side, after: Side) -> DiffSection:
 
 
 def _finding(one: Finding) -> str:
-    return (
-        f"{one.rule}: {one.message}"
-        if one.message.startswith(one.subject)
-        else f"{one.rule}: {one.subject}: {one.message}"
-    )
+    return f"{one.rule}: {one.headline()}"
 
 
 def _calls(before: Side, after: Side) -> DiffSection | None:
