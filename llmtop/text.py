@@ -186,3 +186,14 @@ def base_name(name: str) -> str:
     head = re.sub(r"<unnamed>|\(anonymous namespace\)", "_", name[:_LONGEST_NAME])
     opened = re.split(r"[<(]", head, maxsplit=1)[0].strip()
     return opened.split(" ")[-1].split("::")[-1] or name[:40]
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """What follows a word that there is not: the nearest one that there is; empty where none is near.
+
+    >>> did_you_mean("ttft_p9", ["itl_p99", "ttft_p99"]), did_you_mean("foo", ["ttft_p99"])
+    (': did you mean ttft_p99?', '')
+    """
+    from difflib import get_close_matches  # of a slip of the hand alone
+
+    return "".join(f": did you mean {near}?" for near in get_close_matches(word, list(words), n=1))

@@ -8,11 +8,12 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from llmtop import __version__
 from llmtop.cli.output import OutputError, silence, standard_output
 from llmtop.errors import FilesError, LlmtopError, UsageError
+from llmtop.text import did_you_mean
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -76,8 +77,25 @@ def _survive_any_encoding() -> None:
 
 def _dispatch(argv: list[str]) -> int:
     name = argv[0] if argv and argv[0] in COMMANDS else LIVE
-    arguments = parser_of(name).parse_args(argv[1:] if name != LIVE else _checked_top(argv))
+    parser = parser_of(name)
+    arguments, unknown = parser.parse_known_args(argv[1:] if name != LIVE else _checked_top(argv))
+    if unknown:
+        flag = unknown[0].split("=")[0]
+        parser.error(f"there is no {flag}{did_you_mean(flag, parser._option_string_actions)}")
     return int(import_module(f"llmtop.cli.{name}").run(arguments))
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Says in one line what is wrong and what is near it: the usage is what --help shows."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(UsageError.exit_code, f"{self.prog}: {' '.join(message.split())} ({self.prog} --help)\n")
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            words = [str(choice) for choice in action.choices]
+            near = did_you_mean(str(value), words) or f", but {', '.join(words)}"
+            raise argparse.ArgumentError(action, f"there is no {str(value)!r}{near}")
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
@@ -87,14 +105,14 @@ def parser_of(name: str) -> argparse.ArgumentParser:
 
 
 def _command_parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"llmtop {name}", description=_sentence(module.__doc__ or ""))
+    parser = OneLineParser(prog=f"llmtop {name}", description=_sentence(module.__doc__ or ""))
     module.add_arguments(parser)
     return parser
 
 
 def _top_parser(module: ModuleType) -> argparse.ArgumentParser:
     commands = "\n".join(f"  {name:<10} {text}" for name, text in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="llmtop",
         usage="llmtop [--attach PID] [options] | llmtop COMMAND ...",
         description="What is this LLM server waiting for, and what should I do about it?",
@@ -115,7 +133,8 @@ def _checked_top(argv: list[str]) -> list[str]:
         raise UsageError(f"{first} is not a command; to watch process {first}: llmtop --attach {first}")
     if Path(first).exists():
         raise UsageError(f"{first} is not a command; to explore it: llmtop open {first}")
-    raise UsageError(f"{first} is not a command; there are: {', '.join(COMMANDS)} (llmtop --help)")
+    near = did_you_mean(first, COMMANDS) or f"; there are: {', '.join(COMMANDS)}"
+    raise UsageError(f"{first} is not a command{near} (llmtop --help)")
 
 
 def _sentence(docstring: str) -> str:

@@ -16,7 +16,7 @@ from llmtop.analysis.series.readings import latest
 from llmtop.analysis.server.view import ServerNumber, concepts, server_view
 from llmtop.frozen import frozen
 from llmtop.model import LIVE, NS_PER_S, Metric, Trace, Unknown
-from llmtop.text import shorten
+from llmtop.text import did_you_mean, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -124,7 +124,8 @@ def trigger(text: str) -> Trigger:
 
 def _known(name: str, names: Mapping[str, str], what: str) -> str:
     if name not in names:
-        raise TriggerError(f"there is no {what} {shorten(name, _LONGEST_NAME)!r}; there are {', '.join(names)}")
+        near = did_you_mean(name, names) or f", {_EXAMPLE}"
+        raise TriggerError(f"there is no {what} {shorten(name, _LONGEST_NAME)!r}{near}")
     return names[name]
 
 
