@@ -22,7 +22,7 @@ from llmtop.analysis.pages.diff.page import says
 from llmtop.analysis.pages.diff.verdict import Outcome
 from llmtop.analysis.pages.diff.why import FactChange, why
 from llmtop.cli.diff_pages import A, rungs_of
-from llmtop.cli.documents import fact, finding_document
+from llmtop.cli.documents import document_or_why, fact, finding_document
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _comparison(one: Compared) -> Json:
         **_headline(headline(before, after), verdict.outcome),
         "kernels": [_kernel(before, after, change) for change in kernel_changes(before, after)],
         "findings": _findings(before, after),
-        "calls": fact(calls) if isinstance(calls, Unknown) else [asdict(change) for change in calls],
+        "calls": document_or_why(calls, lambda known: [asdict(change) for change in known]),
         "idle": [asdict(change) for change in idle_changes(before, after)],
         "memory": [_fact(change) for change in memory_changes(before, after)],
         "functions": [asdict(change) for change in function_changes(before, after)],

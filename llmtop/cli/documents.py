@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from llmtop.model import Fact, Finding
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 _NOT_FINITE = Unknown("not a finite number")
+FoundT = TypeVar("FoundT")
 
 
 def fact(value: Fact, not_finite: Unknown = _NOT_FINITE) -> Json:
@@ -27,6 +30,11 @@ def fact(value: Fact, not_finite: Unknown = _NOT_FINITE) -> Json:
     if isinstance(value, Unknown):
         return {"unknown": value.reason, "remedy": value.remedy}
     return value
+
+
+def document_or_why(found: FoundT | Unknown, document: Callable[[FoundT], Json]) -> Json:
+    """What a document says of what was found, or the object that stands for what is not known."""
+    return fact(found) if isinstance(found, Unknown) else document(found)
 
 
 def finding_document(finding: Finding) -> dict[str, Json]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
-from llmtop.cli.documents import fact
+from llmtop.cli.documents import FoundT, document_or_why
 from llmtop.errors import FileError
 from llmtop.frozen import frozen
 from llmtop.model import Unknown
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from llmtop.analysis.views import TableView
     from llmtop.cli.documents import Json
-
-FoundT = TypeVar("FoundT")
 
 
 @frozen
@@ -62,7 +60,7 @@ class PartTable(Generic[FoundT]):
 
     def document(self) -> Json:
         """As JSON."""
-        return fact(self.found) if isinstance(self.found, Unknown) else self.document_of(self.found)
+        return document_or_why(self.found, self.document_of)
 
     def csv(self) -> Iterator[str]:
         """As lines of CSV.

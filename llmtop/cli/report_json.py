@@ -158,9 +158,7 @@ def _family(share: FamilyShare) -> Json:
     return {
         "family": str(share.family),
         "kernels": share.kernels,
-        "launches": share.launches,
-        "duration_ns": share.total_ns,
-        "time_share": share.share,
+        **_spent(share),
     }
 
 
@@ -182,10 +180,12 @@ def _range(share: RangeShare) -> Json:
         "name": share.name,
         "names": share.names,
         "times": share.times,
-        "launches": share.launches,
-        "duration_ns": share.total_ns,
-        "time_share": share.share,
+        **_spent(share),
     }
+
+
+def _spent(share: FamilyShare | RangeShare) -> dict[str, Json]:
+    return {"launches": share.launches, "duration_ns": share.total_ns, "time_share": share.share}
 
 
 def _point(point: RooflinePoint) -> Json:

@@ -11,15 +11,13 @@ from llmtop.analysis.kernels.roofline_levels_table import (
     levels_by_launch,
     said_of_levels,
 )
-from llmtop.analysis.kernels.table import kernels_of
-from llmtop.analysis.tables import csv_of
 from llmtop.cli.documents import fact
-from llmtop.cli.part_table import PartTable, WantedTable
-from llmtop.model import Unknown
+from llmtop.cli.launches_table import launches_table
 
 if TYPE_CHECKING:
     from llmtop.cli.documents import Json
-    from llmtop.model import Trace
+    from llmtop.cli.part_table import PartTable, WantedTable
+    from llmtop.model import Trace, Unknown
 
 Levels: TypeAlias = "dict[int, RooflineLevels | Unknown]"
 
@@ -27,24 +25,18 @@ Levels: TypeAlias = "dict[int, RooflineLevels | Unknown]"
 def levels_by(trace: Trace, wanted: WantedTable) -> PartTable[Levels]:
     """The work of each kernel over the bytes of each level, against the ceilings there."""
     found = levels_by_launch(trace, wanted.kernel)
-    names = kernels_of(trace).short_name
-    return PartTable(
+    return launches_table(
         "Roofline by level",
-        trace.origin.path,
+        trace,
+        wanted,
         found,
-        rows_of=lambda known: all_levels_table(trace, known),
-        document_of=lambda known: {
-            "by": wanted.by,
-            "rows": [{"kernel": names(i), "launch": i, "levels": _document(page)} for i, page in known.items()],
-        },
-        csv_of=lambda known: csv_of(all_levels_table(trace, known)),
+        table=all_levels_table,
+        parts=("levels", _document),
         said=lambda: said_of_levels(trace, found),
     )
 
 
-def _document(page: RooflineLevels | Unknown) -> Json:
-    if isinstance(page, Unknown):
-        return fact(page)
+def _document(page: RooflineLevels) -> Json:
     return [_level(row) for row in page.rows]
 
 

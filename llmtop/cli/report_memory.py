@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.tables import csv_of
 from llmtop.analysis.timeline.memory import Growth, MemoryOwner, MemoryPool, memory_pools
 from llmtop.analysis.timeline.memory_table import TITLE, memory_rows, memory_table, said_of_memory
-from llmtop.cli.documents import fact
+from llmtop.cli.documents import document_or_why, fact
 from llmtop.cli.part_table import PartTable, WantedTable
 from llmtop.model import Unknown
 
@@ -43,12 +43,12 @@ def _pool(pool: MemoryPool, trace: Trace) -> Json:
         "peak_bytes": pool.peak,
         "peak_ns": pool.peak_ns,
         "last_bytes": pool.levels[-1],
-        "before_bytes": fact(before) if isinstance(before, Unknown) else before,
+        "before_bytes": fact(before),
         "is_all": pool.told,
         "untold_bytes": pool.untold,
         "reserved_bytes": fact(_NOT_RESERVED) if pool.reserved is None else pool.reserved,
         "over_time_bytes": pool.over_time(start, end, _PARTS),
-        "owners": fact(pool.owners) if isinstance(pool.owners, Unknown) else [*map(_owner, pool.owners)],
+        "owners": document_or_why(pool.owners, lambda owners: [*map(_owner, owners)]),
         "giving_back_lost": pool.lost,
         "growth": None if pool.growth is None else _growth(pool.growth),
     }

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from llmtop.analysis.kernels.occupancy_calculator import BlockNeed
 from llmtop.analysis.kernels.occupancy_table import occupancy_pages, occupancy_table, said_of_occupancy
 from llmtop.analysis.kernels.occupancy_what_if import OccupancyChange, OccupancyWhatIf
-from llmtop.analysis.kernels.table import kernels_of
-from llmtop.analysis.tables import csv_of
 from llmtop.cli.documents import fact
-from llmtop.cli.part_table import PartTable, WantedTable
+from llmtop.cli.launches_table import launches_table
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
     from llmtop.cli.documents import Json
+    from llmtop.cli.part_table import PartTable, WantedTable
     from llmtop.model import Trace
 
 Pages: TypeAlias = "dict[int, OccupancyWhatIf | Unknown]"
@@ -22,23 +21,15 @@ Pages: TypeAlias = "dict[int, OccupancyWhatIf | Unknown]"
 
 def occupancy_by(trace: Trace, wanted: WantedTable) -> PartTable[Pages]:
     """What the SMs hold of each kernel, what limits it, and what would help."""
-    names = kernels_of(trace).short_name
-    return PartTable(
+    return launches_table(
         "Occupancy",
-        trace.origin.path,
+        trace,
+        wanted,
         occupancy_pages(trace, wanted.kernel),
-        rows_of=lambda pages: occupancy_table(trace, pages),
-        document_of=lambda pages: {
-            "by": wanted.by,
-            "rows": [{"kernel": names(i), "launch": i, "occupancy": _document(page)} for i, page in pages.items()],
-        },
-        csv_of=lambda pages: csv_of(occupancy_table(trace, pages)),
+        table=occupancy_table,
+        parts=("occupancy", _occupancy),
         said=lambda: said_of_occupancy(trace, wanted.kernel),
     )
-
-
-def _document(page: OccupancyWhatIf | Unknown) -> Json:
-    return fact(page) if isinstance(page, Unknown) else _occupancy(page)
 
 
 def _occupancy(page: OccupancyWhatIf) -> Json:

@@ -6,16 +6,14 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.analysis.kernels.memory_chart import MemoryChart
-from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.kernels.traffic_table import TrafficRow, charts, said_of_traffic, traffic_rows, traffic_table
-from llmtop.analysis.tables import csv_of
 from llmtop.cli.documents import fact
-from llmtop.cli.part_table import PartTable, WantedTable
-from llmtop.model import Unknown
+from llmtop.cli.launches_table import launches_table
 
 if TYPE_CHECKING:
     from llmtop.cli.documents import Json
-    from llmtop.model import Trace
+    from llmtop.cli.part_table import PartTable, WantedTable
+    from llmtop.model import Trace, Unknown
 
 Charts: TypeAlias = "dict[int, MemoryChart | Unknown]"
 
@@ -23,23 +21,19 @@ Charts: TypeAlias = "dict[int, MemoryChart | Unknown]"
 def traffic_by(trace: Trace, wanted: WantedTable) -> PartTable[Charts]:
     """The units of the memory system, with what each kernel reads from them and writes to them."""
     found = charts(trace, wanted.kernel)
-    names = kernels_of(trace).short_name
-    return PartTable(
+    return launches_table(
         "Memory chart",
-        trace.origin.path,
+        trace,
+        wanted,
         found,
-        rows_of=lambda known: traffic_table(trace, known),
-        document_of=lambda known: {
-            "by": wanted.by,
-            "rows": [{"kernel": names(i), "launch": i, "units": _document(chart)} for i, chart in known.items()],
-        },
-        csv_of=lambda known: csv_of(traffic_table(trace, known)),
+        table=traffic_table,
+        parts=("units", _document),
         said=lambda: said_of_traffic(found),
     )
 
 
-def _document(chart: MemoryChart | Unknown) -> Json:
-    return fact(chart) if isinstance(chart, Unknown) else [_unit(row) for row in traffic_rows(chart)]
+def _document(chart: MemoryChart) -> Json:
+    return [_unit(row) for row in traffic_rows(chart)]
 
 
 _KEYS = {"read": "read_bytes", "written": "written_bytes", "hits": "hits_percent", "busy": "busy_percent"}

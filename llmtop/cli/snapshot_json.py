@@ -36,7 +36,7 @@ from llmtop.analysis.threads.python_frames import is_python, join_python
 from llmtop.analysis.threads.shares import Shares, ThreadRow, ThreadsView, threads_view
 from llmtop.analysis.threads.syscalls import Syscall, SyscallsView, syscalls_view
 from llmtop.analysis.views import Quality
-from llmtop.cli.documents import fact, finding_document
+from llmtop.cli.documents import document_or_why, fact, finding_document
 from llmtop.facts import GpuFact
 from llmtop.model import NS_PER_S, Missing, Stack, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.vocabulary import PythonState
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from llmtop.analysis.pages.budget_terms import BudgetGain, BudgetTerm
+    from llmtop.analysis.pages.token_budget import TokenBudget
     from llmtop.analysis.series.histograms import Quantile
     from llmtop.analysis.views import RooflinePoint, RooflineView
     from llmtop.cli.documents import Json
@@ -173,7 +174,7 @@ def _target(trace: Trace, target: Target | None, window_ns: int) -> Json:
         "model": fact(model_of(trace, target)),
         "dtype": fact(target.dtype),
         "ports": list(target.ports),
-        "config": {str(feature): _setting(found) for feature, found in configuration(trace).items()},
+        "config": {str(feature): document_or_why(found, _setting) for feature, found in configuration(trace).items()},
         "processes": [_process(trace, one, window_ns) for one in target.processes],
     }
 
@@ -190,8 +191,8 @@ def _process(trace: Trace, one: TargetProcess, window_ns: int) -> dict[str, Json
     }
 
 
-def _setting(found: Setting | Unknown) -> Json:
-    return fact(found) if isinstance(found, Unknown) else {"value": fact(found.value), "source": found.source}
+def _setting(found: Setting) -> Json:
+    return {"value": fact(found.value), "source": found.source}
 
 
 def _liveness(trace: Trace) -> Json:
@@ -253,9 +254,10 @@ def _token_budget(trace: Trace, target: Target, window_ns: int) -> Json:
     # Imported here: with it comes all that gains are worked out from, and a look without a server has no use for it.
     from llmtop.analysis.pages.token_budget import token_budget
 
-    budget = token_budget(trace, target, window_ns)
-    if isinstance(budget, Unknown):
-        return fact(budget)
+    return document_or_why(token_budget(trace, target, window_ns), _budget)
+
+
+def _budget(budget: TokenBudget) -> Json:
     return {
         "step_s": budget.step_s,
         "floor_s": budget.floor_s,
@@ -313,7 +315,7 @@ def _gpu(trace: Trace, track: Track, window_ns: int) -> dict[str, Json]:
         "power_w": over_window(v.GPU_POWER),
         "sm_mhz": over_window(v.GPU_SM_CLOCK),
         "sm_mhz_true": over_window(v.GPU_SM_CLOCK_TRUE),
-        "throttle": fact(reasons) if isinstance(reasons, Unknown) else list(clock_reasons(int(reasons))),
+        "throttle": document_or_why(reasons, lambda known: list(clock_reasons(int(known)))),
         "processes": [_gpu_process(one) for one in gpu_processes(trace, track.id)],
     }
 
@@ -366,7 +368,7 @@ def _sides(bounds: Quantile) -> dict[str, float]:
 
 def _objective(one: JudgedObjective) -> dict[str, Json]:
     limits: dict[str, Json] = {"objective": one.objective.title, "limit_s": one.objective.limit_s}
-    met = fact(one.is_met) if isinstance(one.is_met, Unknown) else one.is_met
+    met = fact(one.is_met)
     if one.seen is None:
         return limits | {"is_met": met}
     high = one.seen.high if math.isfinite(one.seen.high) else None

@@ -6,34 +6,32 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.pages.batch_advice import batch_advice
 from llmtop.analysis.server.requests import requests_view
-from llmtop.cli.documents import fact
-from llmtop.model import Unknown
+from llmtop.cli.documents import document_or_why, fact
 
 if TYPE_CHECKING:
     from llmtop.analysis.pages.batch_advice import BatchAdvice, BatchLimit
     from llmtop.analysis.server.batches import StepLine
     from llmtop.analysis.server.kv_cache import KvRunway
-    from llmtop.analysis.server.requests import FirstToken, Goodput, PreemptionCost, ShareBounds
+    from llmtop.analysis.server.requests import FirstToken, Goodput, PreemptionCost, RequestsView, ShareBounds
     from llmtop.cli.documents import Json
     from llmtop.model import Target, Trace
 
 
 def requests_document(trace: Trace, window_ns: int) -> Json:
     """The section "requests": each part, or why it is not known."""
-    view = requests_view(trace, window_ns)
-    if isinstance(view, Unknown):
-        return fact(view)
+    return document_or_why(requests_view(trace, window_ns), _requests)
+
+
+def _requests(view: RequestsView) -> Json:
     return {
-        "first_token": _first_token(view.first_token),
-        "goodput": _goodput(view.goodput),
-        "kv_runway": _runway(view.runway),
-        "preemption": _preemption(view.preemption),
+        "first_token": document_or_why(view.first_token, _first_token),
+        "goodput": document_or_why(view.goodput, _goodput),
+        "kv_runway": document_or_why(view.runway, _runway),
+        "preemption": document_or_why(view.preemption, _preemption),
     }
 
 
-def _first_token(found: FirstToken | Unknown) -> Json:
-    if isinstance(found, Unknown):
-        return fact(found)
+def _first_token(found: FirstToken) -> Json:
     parts: list[Json] = [{"part": name, "mean_s": seconds} for name, seconds in found.parts]
     return {
         "mean_s": found.total_s,
@@ -44,9 +42,7 @@ def _first_token(found: FirstToken | Unknown) -> Json:
     }
 
 
-def _goodput(found: Goodput | Unknown) -> Json:
-    if isinstance(found, Unknown):
-        return fact(found)
+def _goodput(found: Goodput) -> Json:
     return {
         "limits": [{"objective": one.title, "limit_s": one.limit_s} for one in found.limits],
         "first_tokens": _share(found.first_tokens),
@@ -62,9 +58,7 @@ def _share(share: ShareBounds) -> dict[str, Json]:
     return {"low": share.low, "high": share.high}
 
 
-def _runway(found: KvRunway | Unknown) -> Json:
-    if isinstance(found, Unknown):
-        return fact(found)
+def _runway(found: KvRunway) -> Json:
     return {
         "usage": found.usage,
         "growth_per_s": found.per_s,
@@ -75,9 +69,7 @@ def _runway(found: KvRunway | Unknown) -> Json:
     }
 
 
-def _preemption(found: PreemptionCost | Unknown) -> Json:
-    if isinstance(found, Unknown):
-        return fact(found)
+def _preemption(found: PreemptionCost) -> Json:
     return {
         "thrown_out": found.thrown_out,
         "window_s": found.window_s,
@@ -91,9 +83,10 @@ def _preemption(found: PreemptionCost | Unknown) -> Json:
 
 def batches_document(trace: Trace, target: Target | None) -> Json:
     """The section "batches": what was seen by batch, the line through it, and what limits a larger one."""
-    advice = batch_advice(trace, target)
-    if isinstance(advice, Unknown):
-        return fact(advice)
+    return document_or_why(batch_advice(trace, target), _batches)
+
+
+def _batches(advice: BatchAdvice) -> Json:
     ranges: list[Json] = [
         {"low": one.low, "high": one.high, "itl_s": one.itl_s, "tokens": one.tokens, "looks": one.looks}
         for one in advice.ranges
@@ -101,15 +94,13 @@ def batches_document(trace: Trace, target: Target | None) -> Json:
     return {
         "batch": advice.batch,
         "seen": ranges,
-        "line": _line(advice.line),
+        "line": document_or_why(advice.line, _line),
         "limits": [_limit(one) for one in advice.limits],
-        "knee": _knee(advice),
+        "knee": document_or_why(advice.knee, lambda knee: _knee(advice, knee)),
     }
 
 
-def _line(found: StepLine | Unknown) -> Json:
-    if isinstance(found, Unknown):
-        return fact(found)
+def _line(found: StepLine) -> Json:
     line = found.line
     return {
         "level_s": line.intercept,
@@ -123,12 +114,10 @@ def _line(found: StepLine | Unknown) -> Json:
     }
 
 
-def _knee(advice: BatchAdvice) -> Json:
-    if isinstance(advice.knee, Unknown):
-        return fact(advice.knee)
+def _knee(advice: BatchAdvice, knee: BatchLimit) -> Json:
     rates = advice.tokens_per_s
     told: dict[str, Json] = {} if rates is None else {"tokens_per_s_now": rates[0], "tokens_per_s": rates[1]}
-    return _limit(advice.knee) | told | {"is_beyond_seen": advice.is_beyond}
+    return _limit(knee) | told | {"is_beyond_seen": advice.is_beyond}
 
 
 def _limit(one: BatchLimit) -> dict[str, Json]:

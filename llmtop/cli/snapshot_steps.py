@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.server.steps_view import steps_view
-from llmtop.cli.documents import fact
+from llmtop.cli.documents import document_or_why, fact
 from llmtop.model import NS_PER_S, Unknown
 
 if TYPE_CHECKING:
@@ -22,9 +22,10 @@ _NO_TAIL = Unknown("p99 is hardly above p50, or there are fewer than 100 steps",
 
 def steps_document(trace: Trace, window_ns: int) -> Json:
     """The section "steps", or why none is known."""
-    view = steps_view(trace, window_ns)
-    if isinstance(view, Unknown):
-        return fact(view)
+    return document_or_why(steps_view(trace, window_ns), _steps)
+
+
+def _steps(view: StepsView) -> Json:
     return {
         "thread": view.loop.name,
         "found": view.loop.found,
@@ -62,8 +63,6 @@ def _step(step: EngineStep) -> dict[str, Json]:
 
 def _tail(view: StepsView) -> Json:
     if view.tail is None:
-        return fact(
-            Unknown("p99 is hardly above p50, or there are fewer than 100 steps", "look for longer: --seconds 30")
-        )
+        return fact(_NO_TAIL)
     shares: list[Json] = [{"cause": cause.value, "share": share} for cause, share in view.tail.shares.items()]
     return {"p99_less_p50_s": (view.tail.p99_ns - view.tail.p50_ns) / NS_PER_S, "shares": shares}

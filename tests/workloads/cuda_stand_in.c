@@ -2,7 +2,8 @@
  *
  * A program says how a synchronisation waits: asleep or spinning, for how long, or until all have come to a barrier. */
 #include <pthread.h>
-#include <time.h>
+
+#include "launches.h"
 
 enum { ASLEEP, SPINNING, AT_BARRIER };
 
@@ -17,26 +18,13 @@ void stand_in_sync(int how, long ns, pthread_barrier_t *where)
 	barrier = where;
 }
 
-static void spin(long ns)
-{
-	struct timespec a, b;
-	clock_gettime(CLOCK_MONOTONIC, &a);
-	do
-		clock_gettime(CLOCK_MONOTONIC, &b);
-	while ((b.tv_sec - a.tv_sec) * 1000000000L + b.tv_nsec - a.tv_nsec < ns);
-}
-
-int cuLaunchKernel(void) { spin(2000); return 0; }
-int cuGraphLaunch(void) { spin(5000); return 0; }
-
 int cuStreamSynchronize(void)
 {
-	struct timespec wait = {sync_ns / 1000000000, sync_ns % 1000000000};
 	if (manner == SPINNING)
 		spin(sync_ns);
 	else if (manner == AT_BARRIER)
 		pthread_barrier_wait(barrier);
 	else
-		nanosleep(&wait, 0);
+		rest(sync_ns);
 	return 0;
 }
