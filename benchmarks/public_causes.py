@@ -123,8 +123,8 @@ PUBLIC: tuple[Public, ...] = (
         "writes its output between steps",
         "plain SQL: of the longest gap, 84 ms, the thread is off its CPU for 63 ms (SCHED_EVENTS), and in pwrite, "
         "open and truncate for 6 ms; nine gaps of 8 ms are alike",
-        ("host-descheduled",),
-        ("host-code", "sync-stalls", "host-waits", "idle-sms", "slow-steps"),
+        ("host-waits",),
+        ("host-code", "sync-stalls", "host-descheduled", "idle-sms", "slow-steps"),
     ),
     Public(
         "NCAR__GPU_workshop__MW_baseline.nsys-rep",

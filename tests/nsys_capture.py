@@ -21,7 +21,7 @@ US, MS = 1_000, 1_000_000
 PID, TID = 100, 101
 HTOD, DTOH, DTOD = 1, 2, 8
 PAGEABLE, PINNED, DEVICE = 0, 1, 2
-RUNNABLE, BLOCKED = 6, 2
+RUNNABLE, BLOCKED, UNINTERRUPTIBLE, NO_STATE = 6, 2, 3, 0
 
 _KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 _RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -121,7 +121,7 @@ class Capture:
         self.tables["NVTX_EVENTS"].append((start, end, 59, text, global_id(pid, tid)))
 
     def off_cpu(self, start: int, end: int, state: int = RUNNABLE, *, pid: int = PID, tid: int = TID) -> None:
-        """A thread without a CPU."""
+        """A thread off its CPU."""
         thread = global_id(pid, tid)
         self.tables["SCHED_EVENTS"] += [(start, 0, 0, thread, state), (end, 1, 1, thread, 0)]
 

@@ -36,7 +36,22 @@ from llmtop.analysis.timeline.work import GpuWork, busy_over_time, gpus_at_work
 from llmtop.model import Origin, Trace, What
 from llmtop.parsers.registry import load
 from tests.kernel_traces import SAMPLES
-from tests.nsys_capture import BLOCKED, DEVICE, DTOD, DTOH, HTOD, MS, PAGEABLE, PINNED, TID, US, Capture
+from tests.nsys_capture import (
+    BLOCKED,
+    DEVICE,
+    DTOD,
+    DTOH,
+    HTOD,
+    MS,
+    NO_STATE,
+    PAGEABLE,
+    PINNED,
+    RUNNABLE,
+    TID,
+    UNINTERRUPTIBLE,
+    US,
+    Capture,
+)
 
 EXPORTS = sorted((SAMPLES / "public").glob("*.sqlite"))
 
@@ -153,6 +168,34 @@ def test_off_its_cpu_means_something_where_no_call_explains_it(capture: Capture,
     assert parts["descheduled", "runnable"] == 3 * MS
     assert parts["os-call", "clock_nanosleep"] == 2 * MS
     assert ("descheduled", "blocked") not in parts
+
+
+@pytest.mark.parametrize(
+    ("state", "off_ms", "between", "until", "is_file_wait"),
+    [
+        (NO_STATE, 3, "", "read", True),
+        (NO_STATE, 1, "", "read", False),  # it computed for most of the time
+        (NO_STATE, 3, "", "pthread_cond_wait", False),
+        (NO_STATE, 3, "cudaEventQuery", "read", False),
+        (NO_STATE, 3, "poll", "fcntl", True),  # a question of some microseconds
+        (BLOCKED, 3, "", "read", True),
+        (UNINTERRUPTIBLE, 1, "", "read", True),
+        (RUNNABLE, 3, "", "read", False),
+    ],
+)
+def test_blocked_between_two_calls_on_files_is_a_wait_for_them(
+    state: int, off_ms: int, between: str, until: str, is_file_wait: bool, capture: Capture, tmp_path: Path
+) -> None:
+    capture.os("pwrite", MS, 2 * MS)
+    capture.off_cpu(3 * MS, (3 + off_ms) * MS, state)
+    capture.os(until, 7 * MS, 8 * MS)
+    if between:
+        (capture.call if between.startswith("cuda") else capture.os)(between, 2500 * US, 2505 * US)
+    pair(capture, (10 * MS - 10 * US, 10 * MS))
+    parts = told(capture.trace(tmp_path))
+    waited = parts.get(("os-call", "not traced, after pwrite"), 0)
+    off = sum(ns for (cause, _), ns in parts.items() if cause == "descheduled")
+    assert (waited, off) == ((off_ms * MS, 0) if is_file_wait else (0, off_ms * MS))
 
 
 def test_own_code_is_named_by_the_innermost_range(capture: Capture, tmp_path: Path) -> None:

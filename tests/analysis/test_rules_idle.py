@@ -153,7 +153,7 @@ def test_one_gap_alone_is_information(tmp_path: Path) -> None:
     ("file", "headline", "says"),
     [
         ("brycelelbach__nsightful__power_iteration__baseline", "host-code", "range IO #"),
-        ("NCAR__GPU_workshop__miniweather_baseline", "host-descheduled", "off its CPU"),
+        ("NCAR__GPU_workshop__miniweather_baseline", "host-waits", "reads or writes files"),
         ("GindaChen__nsys-ai__mfu_2gpu_before", "host-code", "of the capture on GPU 1, 2.9 % on GPU 0"),
         ("GindaChen__nsys-ai__mfu_2gpu_after", "launch-gaps", "one by one"),
         ("GindaChen__nsys-ai__healthy_1pct", "", ""),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules import idle
 from llmtop.analysis.timeline.causes import Cause, OsWait, os_wait
+from llmtop.analysis.timeline.file_waits import NOT_TRACED_AFTER
 
 if TYPE_CHECKING:
     from llmtop.model import Finding, Trace
@@ -50,5 +52,11 @@ def check(trace: Trace) -> Iterator[Finding]:
         lost = idle.stake(trace, lambda part, kind=kind: part.cause is Cause.OS and os_wait(part.name) is kind)  # type: ignore[misc]
         if lost is not None:
             said = action if isinstance(action, str) else action.of(trace)
-            calls = ", ".join(part.name for part in lost.together[:2])
-            yield idle.finding(trace, lost, rule=id, message=f"{message} ({calls})", action=said)
+            calls = dict.fromkeys(part.name.removeprefix(NOT_TRACED_AFTER) for part in lost.together)
+            told = f"{message} ({', '.join(islice(calls, 2))})"
+            yield idle.finding(trace, lost, rule=id, message=told, action=said, general=_inferred(lost))
+
+
+def _inferred(lost: idle.Stake) -> Iterator[str]:
+    if any(part.name.startswith(NOT_TRACED_AFTER) for part in lost.together):
+        yield "off its CPU between two calls on files, with no other call there: taken as a wait for them"

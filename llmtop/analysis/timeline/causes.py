@@ -43,7 +43,7 @@ TITLES = {
     Cause.GRAPH_BUILD: "graph built",
     Cause.CALL: "other CUDA call",
     Cause.OS: "OS call",
-    Cause.DESCHEDULED: "without a CPU",
+    Cause.DESCHEDULED: "off its CPU",
     Cause.OWN_CODE: "host code",
     Cause.PROFILER: "the profiler's cost",
     Cause.NO_WORK: "no work asked for",
@@ -65,7 +65,7 @@ MEANINGS = {
     Cause.LOADING: "code was loaded or compiled: at the first use of a kernel, or because new ones are made",
     Cause.GRAPH_BUILD: "a CUDA graph was captured, instantiated or changed",
     Cause.CALL: "the launching thread was in another CUDA call",
-    Cause.OS: "the launching thread was in a call of the operating system",
+    Cause.OS: "the launching thread was in a call of the operating system, or blocked between two calls on files",
     Cause.DESCHEDULED: "the launching thread was off its CPU, in no call that was traced",
     Cause.OWN_CODE: "the launching thread ran code, the program's own or a library's, in no call that was traced",
     Cause.PROFILER: "the profiler worked on the launching thread; without it this time is shorter",
@@ -130,7 +130,12 @@ _OF_OS = (
     (OsWait.SLEEP, re.compile(r"sleep$")),
     (OsWait.THREAD, re.compile(r"^(pthread_|sem_(timed|clock)?wait|futex|mtx_|cnd_|wait|sched_yield)")),
     (OsWait.MEMORY, re.compile(r"^(mmap|munmap|mremap|mprotect|madvise|s?brk|mlock|move_pages|mbind)")),
-    (OsWait.FILES, re.compile(r"read|write|open|close|stat|sync|seek|fget|fput|fallocate|sendfile|getdents|truncate")),
+    (
+        OsWait.FILES,
+        re.compile(
+            r"read|write|open|close|stat|sync|seek|fget|fput|fallocate|sendfile|getdents|truncate|fcntl|flock|lockf"
+        ),
+    ),
 )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop import whats
 from llmtop.analysis.timeline.causes import DRIVER_WORK, Cause, cause_of_call, cause_of_os_call
+from llmtop.analysis.timeline.file_waits import with_file_waits
 from llmtop.analysis.timeline.work import gpu_by_join, gpu_title
 from llmtop.columns import in_order
 from llmtop.model import GPU_WORK, SpanKind
@@ -159,13 +160,15 @@ def host_threads(trace: Trace, outside: Label) -> dict[str, HostThread]:
     samples, untraced = _layers(trace, SpanKind.SAMPLE, _sample), _untraced_graphs(trace)
     threads = {}
     for track in dict.fromkeys((*launches, *calls)):
-        waits, quick = _parted(calls.get(track, _EMPTY))
-        told = (overhead.get(track), waits, os_calls.get(track), off_cpu.get(track))
+        launched, called, in_os = (layers.get(track, _EMPTY) for layers in (launches, calls, os_calls))
+        waits, quick = _parted(called)
+        off = with_file_waits(off_cpu.get(track, _EMPTY), in_os, (launched, called))
+        told = (overhead.get(track), waits, in_os, off)
         sampled = samples.get(track, _EMPTY)
         threads[track] = HostThread(
             outside,
             waits,
-            [_flat(layer) for layer in (*told, _timed(_merged(launches.get(track, _EMPTY), quick))) if layer],
+            [_flat(layer) for layer in (*told, _timed(_merged(launched, quick))) if layer],
             *_ranges([layers.get(track, _EMPTY) for layers in code]),
             sampled.starts,
             [name for _, name in sampled.labels],

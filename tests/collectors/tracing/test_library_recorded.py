@@ -225,7 +225,7 @@ def test_many_launches_are_estimated_from_windows_and_waits_are_seen_whole(
     seconds = (server.now_ns - 100 * S) / S
     assert told[LAUNCH].times == pytest.approx(100_000 * seconds, rel=0.2)
     assert told[SYNC].times == pytest.approx(100 * seconds, rel=0.2)
-    assert library.notes[SAMPLED].startswith("launches are counted in ")
+    assert library.notes[SAMPLED].startswith("kernel launches are counted in ")
     covered = library.coverage()
     assert covered["sampled"] == [(PID, [LAUNCH], ["launches"])]
     assert covered["unseen"] == []
@@ -241,7 +241,7 @@ def test_launches_follow_the_steps_and_not_what_else_takes_cpu_time(
     library = library_of(server, 3e6)
     look(library, server, 30.0)
     library.read(server.now_ns, ())
-    assert library.notes[SAMPLED].partition("estimated")[2].startswith(", launches by the steps of the server")
+    assert library.notes[SAMPLED].partition("estimated")[2].startswith(", kernel launches by the steps of the server")
     (before,) = library.read_threads(server.now_ns, ())
     began = server.now_ns
     server.cpu_share = 4.0
@@ -587,8 +587,8 @@ def test_what_a_part_of_the_time_stands_for_is_said(serving: Callable[[Mapping[s
     look(library, server, 30.0)
     library.read(server.now_ns, ())
     note = library.notes[SAMPLED]
-    by = "launches by its CPU time, which can be off by half where a step is longer than a window"
-    assert note.startswith("waits and copies and launches are counted in 0.")
+    by = "kernel launches by its CPU time, which can be off by half where a step is longer than a window"
+    assert note.startswith("waits, copies and kernel launches are counted in 0.")
     assert note.endswith(f"% of the time and the rest estimated, {by}: counting all could cost too much")
     assert library.coverage()["unseen"] == [(PID, ["sync"])]
     assert library.coverage()["library_observed"] == [(PID, 0)]

@@ -21,7 +21,7 @@ _WORDS = {
     GRAPH: "graph launches",
     COLLECT: "garbage collections",
     OTHER: "copies",
-    LAUNCH: "launches",
+    LAUNCH: "kernel launches",
 }
 
 
@@ -231,7 +231,8 @@ class ProcessLibraries:
 
     def says_sampled(self) -> str:
         """What is counted now and then, in what part of the time, and by what the rest is estimated."""
-        kinds = " and ".join(_WORDS[one] for one in KINDS if one in self.sampled)
+        *others, last = (_WORDS[one] for one in KINDS if one in self.sampled)
+        kinds = f"{', '.join(others)} and {last}" if others else last
         return (
             f"{kinds} are counted in {self.sampling.share:.1%} of the time and the rest estimated"
             f"{self._by()}: counting all could cost too much"
@@ -241,5 +242,5 @@ class ProcessLibraries:
         if LAUNCH not in self.sampled:
             return ""
         if self.knows_steps:
-            return ", launches by the steps of the server"
-        return ", launches by its CPU time, which can be off by half where a step is longer than a window"
+            return ", kernel launches by the steps of the server"
+        return ", kernel launches by its CPU time, which can be off by half where a step is longer than a window"
