@@ -6,6 +6,7 @@ What is not known is absent, never 0; why stands in `llmtop_missing`.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
@@ -216,7 +217,12 @@ def _rooflines(trace: Trace, target: Target | None) -> Iterator[ExportedSample]:
 
 
 def _findings(trace: Trace) -> Iterator[ExportedSample]:
-    for one in diagnose(trace).findings:
-        told = {"rule": one.rule, "severity": one.severity.value, "subject": one.subject, "message": one.message}
-        labels = tuple(told.items())
-        yield ExportedSample(f"{_PREFIX}_finding", "1 for each thing that the rules find", False, labels, 1.0)
+    """How many of a rule and a subject, without messages.
+
+    Their figures change: each text would be a series of its own (https://prometheus.io/docs/practices/naming/#labels),
+    and an alert could not wait until one has held for some minutes.
+    """
+    found = Counter((one.rule, one.severity.value, one.subject) for one in diagnose(trace).findings)
+    for values, count in found.items():
+        labels = tuple(zip(("rule", "severity", "subject"), values, strict=True))
+        yield ExportedSample(f"{_PREFIX}_finding", "how many things a rule finds of a subject", False, labels, count)

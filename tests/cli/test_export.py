@@ -7,6 +7,7 @@ import re
 import threading
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -92,9 +93,17 @@ def test_what_is_not_known_is_absent_and_says_why() -> None:
 
 def test_findings_are_there_while_they_hold() -> None:
     trace = live_trace()
-    rules = [labels[1] for name, labels in parsed(trace) if name == "llmtop_finding"]
-    assert sorted(rules) == sorted(one.rule for one in diagnose(trace).findings)
-    assert rules
+    found = {labels: value for (name, labels), value in parsed(trace).items() if name == "llmtop_finding"}
+    assert found
+    assert found == Counter((one.rule, one.severity.value, one.subject) for one in diagnose(trace).findings)
+
+
+def test_a_finding_whose_figures_change_stays_one_series() -> None:
+    traces = [live_trace(Scene(is_moving=is_moving)) for is_moving in (True, False)]
+    messages = [{one.message for one in diagnose(trace).findings} for trace in traces]
+    series = [{labels for name, labels in parsed(trace) if name == "llmtop_finding"} for trace in traces]
+    assert messages[0] != messages[1]
+    assert series[0] == series[1]
 
 
 def test_the_dashboard_asks_for_what_there_is() -> None:
