@@ -188,10 +188,10 @@ def launching(per_s: float) -> Trace:
 
 @pytest.mark.parametrize(
     ("working_s", "low", "high"),
-    [(0.008, 0.0025, 0.005), (0.003, 0.0025, 0.003)],
+    [(0.030, 0.0025, 0.025), (0.025, 0.020, 0.025), (0.003, 0.0024, 0.003)],
 )
 def test_launches_that_were_counted_say_what_one_graph_saves(working_s: float, low: float, high: float) -> None:
-    """501 launches a step at 100 steps a second, of 5 to 10 us each, become one."""
+    """501 launches a step, at 100 steps a second, become one: 5 to 50 us each, or most of what the thread does."""
     found = gains(step_of(LATE, launching(50_100.0), working_s=working_s))["CUDA graphs (--cuda_graphs)"]
     assert (found.low, found.high) == pytest.approx((low, high), rel=1e-3)
     assert found.how.startswith("501 launches a step")
