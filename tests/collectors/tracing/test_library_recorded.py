@@ -286,6 +286,21 @@ def test_a_kernels_launch_whose_probes_come_off_hides_no_graph(
     assert server.module["attachments"].count() > released_in[-1]
 
 
+def test_a_burst_that_a_second_can_bear_costs_no_probes(serving: Callable[[Mapping[str, float]], Server]) -> None:
+    """Requests that begin at once, each with its prompt in pieces of graphs."""
+    server = serving({"cuGraphLaunch": 300.0, SYNC: 200.0})
+    library = library_of(server, 3e6)
+    look(library, server, 10.0)
+    for rate, seconds in ((5_000.0, 0.2), (300.0, 2.0), (5_000.0, 0.2), (300.0, 2.0)):
+        library.read(server.now_ns, ())
+        server.rates["cuGraphLaunch"] = rate
+        look(library, server, seconds)
+        assert "cuGraphLaunch" in server.probed
+    server.rates["cuGraphLaunch"] = 5_000.0
+    look(library, server, 2.0)
+    assert "cuGraphLaunch" not in server.probed
+
+
 def test_what_comes_to_cost_too_much_loses_its_probes_at_the_next_tick(
     serving: Callable[[Mapping[str, float]], Server],
 ) -> None:

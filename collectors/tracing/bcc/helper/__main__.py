@@ -38,8 +38,9 @@ _FIRST_REPORT_S = 0.3
 """To the first report, so that something is seen soon."""
 _ENOUGH_STACKS = 50
 """To say what one costs."""
-_OF_LIBRARIES = 1 / 3
-"""Of the budget: the share of probes on library functions."""
+_OF_LIBRARIES = 0.4
+"""Of the budget: the share of probes on library functions. vLLM waits four times a step and launches two graphs: at 300
+steps a second these take 0.28 % of a core on an H100's machine, and tell its steps and the prompts in them."""
 _OUTSIDE = "run llmtop on the host, or in a container with --pid=host --privileged"
 _SAMPLED = "scheduler.sampled"
 _LIFECYCLE, _SCHEDULER = "compiling what follows processes", "compiling what follows threads on and off the CPU"

@@ -208,12 +208,17 @@ class LibraryProbes:
             self._hold_kind(process, kind)
 
     def _judge(self) -> None:
-        """Take the probes off what has come to cost too much, before it has cost much."""
+        """Take the probes off what has come to cost too much, before it has cost much.
+
+        That is more than a second may cost: several requests that begin at once launch many graphs for a fifth of one.
+        """
         now, hits = time.monotonic_ns(), self._hits()
-        elapsed_s, grown = max(1e-3, (now - self._judged_ns) / 1e9), hits - self._judged_hits
-        self._judged_ns, self._judged_hits = now, hits
+        elapsed_s, grown = (now - self._judged_ns) / 1e9, hits - self._judged_hits
         dearest = max((one.ns_per_call for p in self.processes.values() for one in p.functions.values()), default=0.0)
-        if grown / elapsed_s * dearest <= self._account.budget_ns:
+        is_over = grown * dearest > self._account.budget_ns * max(1.0, elapsed_s)
+        if is_over or elapsed_s >= 1.0:
+            self._judged_ns, self._judged_hits = now, hits
+        if not is_over:
             return
         elapsed_s = max(1e-3, (now - self._sums.absorbed_ns) / 1e9)
         before = {pid: process.raw for pid, process in self.processes.items()}

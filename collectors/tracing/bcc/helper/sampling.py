@@ -28,6 +28,8 @@ REMEMBERED = 8
 """So many windows tell whether a kind fits: a server that launches now and then is not judged by a quiet moment."""
 REST_S, LONGEST_REST_S = 30.0, 1800.0
 """After a kind of call has cost too much, it is counted in windows alone for so long, and twice as long each time."""
+_GRAPHS_FIT = 0.9
+"""Of the budget, in place of FITS: they are few, and tell where a step begins and whether a prompt is in it."""
 
 
 class Sampling:
@@ -88,7 +90,8 @@ class Sampling:
             # and graphs are launched to launch seldom, as garbage is collected: who does much of it is soon judged.
             is_rare = kind == OTHER and self.windows >= REMEMBERED
             is_told = kind in (WAIT, GRAPH, COLLECT) or calls.get(kind, 0) > 0 or is_rare
-            if spent <= FITS * self._account.budget_ns and is_told and kind not in self._rests:
+            fits = _GRAPHS_FIT if kind == GRAPH else FITS
+            if spent <= fits * self._account.budget_ns and is_told and kind not in self._rests:
                 steady.add(kind)
         changed, self.steady = steady != self.steady, frozenset(steady)
         return changed
