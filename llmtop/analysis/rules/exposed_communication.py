@@ -59,17 +59,18 @@ def check(trace: Trace) -> Iterator[Finding]:
         worst = gpus[0]
         share = percent(100 * stakes.share(trace, worst.exposed_ns))
         advice = _advice(trace, gpus)
-        yield Finding(
+        yield stakes.finding(
+            trace,
+            advice.at_stake_ns,
+            advice.basis,
             rule=id,
-            severity=stakes.severity(trace, advice.at_stake_ns),
             subject=gpu_title(worst.gpu),
             message=f"communication that no computation covers: {share} of the capture{_waiting(worst)}",
-            evidence=(*_evidence(trace, gpus), stakes.in_words(trace, advice.at_stake_ns, advice.basis)),
+            evidence=_evidence(trace, gpus),
             action=advice.action,
             next_command=advice.next_command,
             no_command=advice.no_command,
             source=source,
-            at_stake_ns=advice.at_stake_ns,
         )
 
 

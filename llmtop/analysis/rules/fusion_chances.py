@@ -50,20 +50,18 @@ def check(trace: Trace) -> Iterator[Finding]:
     share = sum(chain.total_ns for chain in chains) / kernels.total_ns
     times = sum(chain.times for chain in chains)
     longest = max(chains[0].run, key=kernels.table.duration_ns.__getitem__)
-    yield Finding(
+    yield stakes.finding(
+        trace,
+        saved_ns,
+        f"{_basis(chains)}{stakes.mean(trace)}",
         rule=id,
-        severity=stakes.severity(trace, saved_ns),
         subject="small kernels",
         message=f"small kernels follow each other {_often(times)}{_on(trace)}: {percent(100 * share)} of the kernels' "
         "time",
-        evidence=(
-            *_evidence(trace, chains),
-            stakes.in_words(trace, saved_ns, f"{_basis(chains)}{stakes.mean(trace)}"),
-        ),
+        evidence=_evidence(trace, chains),
         action=_ACTION.of(trace),
         next_command=profiling.of_launch(trace, longest, (counters.SPEED_OF_LIGHT, counters.MEMORY)),
         source=source,
-        at_stake_ns=saved_ns,
     )
 
 

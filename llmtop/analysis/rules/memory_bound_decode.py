@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop import vocabulary as v
-from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules.advice import ROOM_IN_KV, fewer_bytes, larger_batches
-from llmtop.analysis.rules.base import Unjudged, unjudged
-from llmtop.analysis.rules.evidence import BOUND_PERCENT, gpu_names, gpus_where, known, on_gpus, says
-from llmtop.analysis.rules.needs import lacks_gpu_gauges
+from llmtop.analysis.rules.base import Unjudged
+from llmtop.analysis.rules.evidence import BOUND_PERCENT, known, says
+from llmtop.analysis.rules.gpu_limits import GpuLimit, findings
 from llmtop.analysis.series.readings import latest, server_track
-from llmtop.model import Finding, Severity, Trace
+from llmtop.model import Finding, Trace
 
 id = "memory-bound-decode"
 summary = "The GPU spends its time reading weights and KV cache; its arithmetic units wait."
@@ -25,21 +24,7 @@ _NEVER_RESTS_PERCENT = 80.0
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """DRAM at its limit while the GPU works, and tensor activity less than half of that."""
-    found = gpus_where(trace, (v.GPU_DRAM, v.GPU_TENSOR), _is_memory_bound)
-    if found is None:
-        yield from unjudged(id, lacks_gpu_gauges(trace, v.GPU_DRAM, v.GPU_TENSOR))
-    else:
-        yield Finding(
-            rule=id,
-            severity=Severity.INFO,
-            subject=gpu_names(found.tracks),
-            message=f"memory-bound decode{on_gpus(found.tracks)}: DRAM {found.percents[0]:.0f} %, "
-            f"tensor {found.percents[1]:.0f} %{found.when}",
-            evidence=found.evidence + _kv_evidence(trace),
-            action=_action(trace),
-            next_command=profiling.timeline_of_server(trace),
-            source=source,
-        )
+    yield from findings(id, source, _LIMIT, trace)
 
 
 def _is_memory_bound(at_work: tuple[float, ...], sm_percent: float | None) -> bool:
@@ -67,3 +52,6 @@ def _action(trace: Trace) -> str:
     if usage is None:
         return f"raise the batch until KV is full: {more}; or read fewer bytes per token: {fewer}"
     return f"raise the batch (KV is at {usage * 100:.0f} % only), more tokens per byte read: {more}"
+
+
+_LIMIT = GpuLimit("memory-bound decode", (v.GPU_DRAM, v.GPU_TENSOR), _is_memory_bound, _action, _kv_evidence)

@@ -38,18 +38,18 @@ def check(trace: Trace) -> Iterator[Finding]:
     at_stake = most - usual
     if most > _MORE * second and stakes.share(trace, at_stake) >= _FOUND_SHARE:
         late = gpu_title(gpus[0].gpu)
-        yield Finding(
+        yield stakes.finding(
+            trace,
+            at_stake,
+            "what it computes longer than the median of the others",
             rule=id,
-            severity=stakes.severity(trace, at_stake),
             subject=late,
             message=f"{late} computes {percent(100 * (most / usual - 1))} longer than the other ranks",
             evidence=(
                 *(f"{gpu_title(gpu.gpu)} computes {duration(gpu.computing_ns)} (nsys)" for gpu in gpus),
                 f"clocks: {clocks_text(trace)}: who waits for whom is not told",
-                stakes.in_words(trace, at_stake, "what it computes longer than the median of the others"),
             ),
             action=f"if they work in step, all others wait for {late}: {MORE_WORK}",
             next_command=profiling.clocks(trace),
             source=source,
-            at_stake_ns=at_stake,
         )

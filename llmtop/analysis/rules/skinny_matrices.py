@@ -38,26 +38,21 @@ def check(trace: Trace) -> Iterator[Finding]:
     share = 0.0 if is_chosen(trace) else kernels.share(total_ns) or 0.0
     if share < _NOTABLE_SHARE or any(_is_skinny(one.kind) and kernel_memory_roof.judge(one) for one in heavy(trace)):
         return
-    at_stake_ns = stakes.on_each_gpu(trace, _SAVED * total_ns)
-    yield Finding(
+    yield stakes.finding(
+        trace,
+        stakes.on_each_gpu(trace, _SAVED * total_ns),
+        f"half of their time, for each token at twice the batch{stakes.mean(trace)}",
         rule=id,
-        severity=stakes.severity(trace, at_stake_ns),
         subject="matrix kernels",
         message=f"matrix kernels for a few tokens at a time take {percent(100 * share)} of the kernels' time",
         evidence=(
-            *(
-                f"{kernels.short_name(row.launches[0])}: {duration(row.total_ns)} in {row.calls} calls"
-                for row in rows[:_SHOWN]
-            ),
-            stakes.in_words(
-                trace, at_stake_ns, f"half of their time, for each token at twice the batch{stakes.mean(trace)}"
-            ),
+            f"{kernels.short_name(row.launches[0])}: {duration(row.total_ns)} in {row.calls} calls"
+            for row in rows[:_SHOWN]
         ),
         action="let more requests run at once, so that each weight is read for more tokens; for one request alone "
         "quantise the weights (FP8, INT4) or use speculative decoding",
         next_command=_next(trace, rows),
         source=source,
-        at_stake_ns=at_stake_ns,
     )
 
 

@@ -76,22 +76,22 @@ def _finding(trace: Trace, found: Breakdown, spread: Spread, slow: Sequence[int]
     worst, _ = parts[0]
     mostly = _mostly([part for part, _ in parts])
     command, no_command = profiling.of_threads(trace)
-    return Finding(
+    return stakes.finding(
+        trace,
+        at_stake,
+        "what they take longer than the median step",
         rule=id,
-        severity=stakes.severity(trace, at_stake),
         subject=how_they_come(slow),
         message=_message(spread, slow, worst, mostly),
         evidence=(
             *(_told(trace, part, number, spread) for part, number in parts[:_TOLD]),
             *_more_of_them(parts),
             *_rhythm(parts, spread),
-            stakes.in_words(trace, at_stake, "what they take longer than the median step"),
         ),
         action=_action(worst, mostly, spread),
         next_command=command,
         no_command=no_command,
         source=source,
-        at_stake_ns=at_stake,
         place=Stretch(worst.start_ns, worst.start_ns + worst.account.wall_ns),
     )
 

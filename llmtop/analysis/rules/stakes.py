@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.commands.profiling import RANGE_FACT
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.columns import first_rows
-from llmtop.model import Severity
+from llmtop.model import Finding, Severity
 from llmtop.units import duration, percent
 
 if TYPE_CHECKING:
-    from llmtop.model import Trace
+    from collections.abc import Iterable
+
+    from llmtop.model import Stretch, Trace
 
 NOTABLE_SHARE = 0.05
 """Of the capture's time. Ours: what could be won below it drowns in the scatter from run to run."""
@@ -64,3 +66,37 @@ def in_words(trace: Trace, at_stake_ns: float, basis: str) -> str:
     of_capture = percent(100 * share(trace, at_stake_ns))
     whole = "the range's kernel time" if RANGE_FACT in trace.origin.facts else "the capture"
     return f"at stake: up to {duration(at_stake_ns)}, {of_capture} of {whole}: {basis}"
+
+
+def finding(
+    trace: Trace,
+    at_stake_ns: float,
+    basis: str,
+    *,
+    rule: str,
+    subject: str,
+    message: str,
+    evidence: Iterable[str],
+    action: str,
+    source: str,
+    next_command: str = "",
+    no_command: str = "",
+    place: Stretch | None = None,
+) -> Finding:
+    """A finding on time that acting on it can save: a warning by its share of the capture, and told in its evidence.
+
+    `basis` says what the time was computed from, as of `in_words`; all else is as of `Finding`.
+    """
+    return Finding(
+        rule=rule,
+        severity=severity(trace, at_stake_ns),
+        subject=subject,
+        message=message,
+        evidence=(*evidence, in_words(trace, at_stake_ns, basis)),
+        action=action,
+        next_command=next_command,
+        no_command=no_command,
+        source=source,
+        at_stake_ns=at_stake_ns,
+        place=place,
+    )

@@ -55,20 +55,17 @@ def check(trace: Trace) -> Iterator[Finding]:
     if share < _NOTABLE_SHARE:
         return
     longest = max(alone, key=durations.__getitem__)
-    at_stake_ns = stakes.on_each_gpu(trace, alone_ns)
-    yield Finding(
+    yield stakes.finding(
+        trace,
+        stakes.on_each_gpu(trace, alone_ns),
+        f"all of their time{stakes.mean(trace)}",
         rule=id,
-        severity=stakes.severity(trace, at_stake_ns),
         subject="conversions",
         message=f"{len(alone)} kernels only change a type: {percent(100 * share)} of the kernels' time",
-        evidence=(
-            *_evidence(trace, alone),
-            stakes.in_words(trace, at_stake_ns, f"all of their time{stakes.mean(trace)}"),
-        ),
+        evidence=_evidence(trace, alone),
         action=_ACTION.of(trace),
         next_command=profiling.of_launch(trace, longest, (counters.SPEED_OF_LIGHT, counters.MEMORY)),
         source=source,
-        at_stake_ns=at_stake_ns,
     )
 
 

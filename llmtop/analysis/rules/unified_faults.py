@@ -39,20 +39,20 @@ def check(trace: Trace) -> Iterator[Finding]:
     if found is None or share < _NOTABLE_SHARE:
         return
     moved = tuple(line.strip() for line in unified_lines(found))
-    yield Finding(
+    yield stakes.finding(
+        trace,
+        most_ns,
+        "all of their time",
         rule=id,
-        severity=stakes.severity(trace, most_ns),
         subject=gpu_titles(lost),
         message=f"page faults of unified memory take {percent(100 * share)} of the capture: kernels wait for pages",
         evidence=(
             f"page faults of GPUs: {duration(most_ns)} on the one with the most",
             *moved[:_SHOWN],
-            stakes.in_words(trace, most_ns, "all of their time"),
         ),
         action=_ACTION,
         no_command="the capture has each fault: the Timeline shows when, `report --by copy` at which addresses",
         source=source,
-        at_stake_ns=most_ns,
     )
 
 
