@@ -75,8 +75,9 @@ def _documented(text: str) -> Iterator[tuple[list[str], str]]:
         if isinstance(statement, ast.Assign | ast.AnnAssign):
             why = _docstring(after) or comments.get(statement.end_lineno or 0, "")
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            names = [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
-            if why:
+            found = (one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name))
+            names = [name for name in found if name.isupper()]  # others are no constants: what a cache holds changes
+            if why and names:
                 yield names, " ".join(why.replace("|", "\\|").split())
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from llmtop.analysis.threads import stall_times
 from llmtop.cli.stated_numbers import PARTS, files, page, rows_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "numbers.md"
@@ -20,6 +21,11 @@ def test_the_numbers_of_a_file_are_as_it_states_them(file: str) -> None:
 
 def test_the_page_is_as_the_code_is() -> None:
     assert PAGE.read_text() == "".join(f"{line}\n" for line in page()), "make manual, and look at what changed"
+
+
+def test_what_a_cache_holds_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stall_times, "_sleeps", {"thread:7/7": 0.6})
+    assert not [row for row in rows_of("analysis/threads/stall_times.py") if row.startswith("| `sleeps`")]
 
 
 def test_numbers_are_told_in_full_with_their_units() -> None:
