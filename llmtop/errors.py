@@ -34,6 +34,16 @@ class TargetError(LlmtopError):
     """The process or server to attach to is at fault: gone, not ours to read, or not a server."""
 
 
+def no_process(called: object, elsewhere: str) -> TargetError:
+    """There is no such process: said alike by all that look for one.
+
+    Args:
+        called: The PID, or what else was asked for.
+        elsewhere: What else it may be.
+    """
+    return TargetError(f"no process {called} here ({elsewhere})")
+
+
 class SeveralServersError(TargetError):
     """More than one server runs below a process.
 

@@ -13,6 +13,11 @@ from typing import Final
 
 from llmtop.model import NS_PER_S, Metric
 
+CODE: Final = "code"
+BITS: Final = "bitmask"
+SIGNS: Final = (CODE, BITS)
+"""Units of numbers that stand for something: they have no mean."""
+
 # GPU, on tracks "gpu:<index>". Percentages of activity are averages over the sampling window.
 GPU_UTIL = Metric("gpu.util", "%", title="GPU busy")
 """NVML duty cycle: share of time in which any kernel ran. Never an input of the roofline."""
@@ -50,7 +55,7 @@ GPU_SM_CLOCK_TRUE = Metric("gpu.sm_clock_true", "MHz", title="true SM clock")
 """The SMs' elapsed cycles over time, out of GPM's raw samples; NVML's SM clock is up to 10 % above it."""
 GPU_MEMORY_CLOCK = Metric("gpu.memory_clock", "MHz", title="memory clock")
 GPU_TEMPERATURE = Metric("gpu.temperature", "°C", title="temperature")
-GPU_CLOCK_REASONS = Metric("gpu.clock_reasons", "bitmask", title="throttle")
+GPU_CLOCK_REASONS = Metric("gpu.clock_reasons", BITS, title="throttle")
 """NVML clock event reasons; `analysis.gpus` has the words."""
 GPU_THROTTLED = Metric("gpu.throttled", "ns", counter=True, title="throttled")
 """Time in which the clock was held down since the driver was loaded: `labelled(GPU_THROTTLED, reason)`, with the
@@ -139,7 +144,7 @@ SERVER_OPTIONAL = frozenset(
 )
 
 
-ENDPOINT_ANSWER = Metric("endpoint.answer", "code", title="metrics endpoint")
+ENDPOINT_ANSWER = Metric("endpoint.answer", CODE, title="metrics endpoint")
 """What each request for the metrics came to: an `Answer`, or the HTTP status that came instead of metrics."""
 ENDPOINT_TIME = Metric("endpoint.time", "s", title="scrape time")
 """How long the server took to answer; while it has not, how long it has been waited for."""
@@ -187,7 +192,7 @@ PROCESS_SWAP = Metric("process.swap", "bytes", title="swapped out")
 """Of the parts of the server, every five seconds."""
 PROCESS_RSS = Metric("process.rss", "bytes", title="RSS")
 PROCESS_THREADS = Metric("process.threads", "threads", title="threads")
-PROCESS_STATE = Metric("process.state", "code", title="state")
+PROCESS_STATE = Metric("process.state", CODE, title="state")
 """A `ProcessState`, of the process's first thread."""
 
 
@@ -399,18 +404,46 @@ SELF_HELPERS = Metric("self.helpers_cpu", "ns", counter=True, title="own CPU, he
 SELF_RSS = Metric("self.rss", "bytes", title="own RSS")
 SELF_PROBE_HITS = Metric("self.probe_hits", "hits", counter=True, title="probe hits")
 
-CODE: Final = "code"
-"""The unit of numbers that stand for something: they have no mean."""
+# Bits of nvml.h (nvmlClocksEventReason*).
+_CLOCK_REASONS = (
+    (0x1, "idle"),
+    (0x2, "application clocks set"),
+    (0x4, "power cap"),
+    (0x8, "hardware slowdown"),
+    (0x10, "sync boost"),
+    (0x20, "too hot (driver slows it)"),
+    (0x40, "too hot (hardware slows it)"),
+    (0x80, "power brake (external)"),
+    (0x100, "display clocks set"),
+    (0x200, "board limit"),
+    (0x400, "reliability voltage"),
+)
 _FIRST_STATUS = 100
 _WORDS: Mapping[str, Mapping[int, str]] = {ENDPOINT_ANSWER.name: _ANSWERS, PROCESS_STATE.name: _STATES}
 
 
+def clock_reasons(mask: float) -> tuple[str, ...]:
+    """Why the clock is not higher, in plain words; () when nothing holds it.
+
+    >>> clock_reasons(0), clock_reasons(4), clock_reasons(0x1048)
+    ((), ('power cap',), ('hardware slowdown', 'too hot (hardware slows it)', 'unknown reason 0x1000'))
+    """
+    bits = int(mask)
+    words = tuple(word for bit, word in _CLOCK_REASONS if bits & bit)
+    unknown = bits & ~sum(bit for bit, _ in _CLOCK_REASONS)
+    return (*words, f"unknown reason {unknown:#x}") if unknown else words
+
+
 def said(metric: Metric, code: float) -> str:
-    """What a code stands for; one that is not known as its number.
+    """What a code or bits stand for; what is not known as its number.
 
     >>> said(PROCESS_STATE, 2.0), said(ENDPOINT_ANSWER, 0.0), said(ENDPOINT_ANSWER, 503.0), said(PROCESS_STATE, 9.0)
     ('stopped', 'answers', 'HTTP 503', 'code 9')
+    >>> said(GPU_CLOCK_REASONS, 0.0), said(GPU_CLOCK_REASONS, 5.0)
+    ('none', 'idle, power cap')
     """
+    if metric.unit == BITS:
+        return ", ".join(clock_reasons(code)) or "none"
     if metric.name == ENDPOINT_ANSWER.name and code >= _FIRST_STATUS:
         return f"HTTP {code:.0f}"
     return _WORDS.get(metric.name, {}).get(int(code), f"code {code:g}")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids, whats
 from llmtop import vocabulary as v
-from llmtop.analysis.gpus.models import clock_reasons
 from llmtop.analysis.pages.correlate import Correlation, Correlations, correlations
 from llmtop.analysis.pages.gpus import GpuProcess, gpu_processes
 from llmtop.analysis.pages.header import header_dtype, model_of, own_cpu, probe_hits_per_s, version_of
@@ -315,7 +314,7 @@ def _gpu(trace: Trace, track: Track, window_ns: int) -> dict[str, Json]:
         "power_w": over_window(v.GPU_POWER),
         "sm_mhz": over_window(v.GPU_SM_CLOCK),
         "sm_mhz_true": over_window(v.GPU_SM_CLOCK_TRUE),
-        "throttle": document_or_why(reasons, lambda known: list(clock_reasons(int(known)))),
+        "throttle": document_or_why(reasons, lambda known: list(v.clock_reasons(int(known)))),
         "processes": [_gpu_process(one) for one in gpu_processes(trace, track.id)],
     }
 

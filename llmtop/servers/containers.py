@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from llmtop import procfs
-from llmtop.errors import TargetError
+from llmtop.errors import TargetError, no_process
 
 _MONITORS = {
     "conmon": ("-c", "--cid", "-n", "--name"),
@@ -48,9 +48,8 @@ def first_process(container: str, proc: Path = procfs.PROC) -> int:
     found = sorted({*_by_monitor(container, proc), *_by_group(container, proc)})
     tops = _tops(found, proc) or list(_told_by_clients(container))
     if not tops:
-        raise TargetError(
-            f"no process and no container that runs here is called {container}: `llmtop` shows all servers, "
-            "`docker ps` and `podman ps` the containers"
+        raise no_process(
+            f"and no container {container}", "`llmtop` shows all servers, `docker ps` and `podman ps` the containers"
         )
     if len(tops) > 1:
         raise TargetError(

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from llmtop import procfs, whats
-from llmtop.errors import SeveralServersError, TargetError
+from llmtop.errors import SeveralServersError, TargetError, no_process
 from llmtop.facts import TargetFact
 from llmtop.frozen import frozen
 from llmtop.model import PLAIN_PROCESS, Engine, Missing, Target, TargetProcess, Unknown
@@ -97,7 +97,7 @@ def find_target(pid: int, proc: Path = procfs.PROC) -> Target:
     if state is None and procfs.is_hidden(pid):
         raise TargetError(f"process {pid} is another user's, and /proc hides those (hidepid): run llmtop with sudo")
     if state is None:
-        raise TargetError(f"no process {pid} here ({_elsewhere(pid, proc)})")
+        raise no_process(pid, _elsewhere(pid, proc))
     if state.state in "ZX":
         raise TargetError(f"process {pid} has ended and waits for its parent to notice")
     pid = procfs.thread_group(pid, proc) or pid
@@ -113,7 +113,7 @@ def find_target(pid: int, proc: Path = procfs.PROC) -> Target:
 
 def _elsewhere(pid: int, proc: Path) -> str:
     """Where a PID that is no server's here may come from."""
-    return _inside(pid, proc) or "a container has PIDs of its own: --attach takes its name or id too"
+    return _inside(pid, proc) or "a container has PIDs of its own: `llmtop` shows all servers"
 
 
 def _inside(pid: int, proc: Path) -> str:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmtop import vocabulary as v
 from llmtop.analysis.gpus.models import (
     GPUS,
     GpuModel,
     PeakCheck,
-    clock_reasons,
     compute_practical,
     dram_peak,
     dram_practical,
@@ -192,4 +192,4 @@ def test_an_unknown_dtype_keeps_its_reason() -> None:
     ],
 )
 def test_clock_reasons_in_words(mask: float, words: tuple[str, ...]) -> None:
-    assert clock_reasons(mask) == words
+    assert v.clock_reasons(mask) == words

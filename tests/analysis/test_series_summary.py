@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from llmtop import ids
+from llmtop import vocabulary as v
 from llmtop.analysis.pages import series as series_page
 from llmtop.analysis.pages.series import SeriesTable, series_table
 from llmtop.analysis.series.summary import SeriesRow, has_series_alone, series_row, why_no_series
@@ -34,6 +35,22 @@ def test_a_gauge_is_told_by_its_values() -> None:
     (row,) = rows_of(trace_of(series(GPU, Metric("gpu.power", "W", title="power"), 1.0, None, 4.0, 1.0)))
     assert (row.track, row.title, row.unit, row.source, row.seconds) == (GPU, "power", "W", "NVML", 3.0)
     assert (row.least, row.mean, row.most, row.last) == (1.0, 2.0, 4.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "told"),
+    [
+        (v.GPU_CLOCK_REASONS, 0.0, "none"),
+        (v.GPU_CLOCK_REASONS, 4.0, "power cap"),
+        (v.PROCESS_STATE, 2.0, "stopped"),
+    ],
+)
+def test_what_stands_for_something_is_told_in_words(metric: Metric, value: float, told: str) -> None:
+    table = series_table(trace_of(series(GPU, metric, 0.0, value)))
+    assert isinstance(table, SeriesTable)
+    _, _, last, *others, _ = table.cells(0)
+    assert last == told
+    assert [str(other) for other in others] == ["it stands for something, and is no quantity"] * 3
 
 
 def test_a_counter_is_told_by_its_rates() -> None:
@@ -106,9 +123,10 @@ def test_on_a_narrow_screen_who_read_it_goes_first_and_the_newest_value_stays() 
     columns = table_of(series(GPU, POWER, 1.0)).columns
     leaving = sorted((one for one in reversed(columns) if one.shrink), key=lambda one: -one.shrink)
     assert [one.key for one in leaving] == ["source", "most", "least", "mean", "track"]
-    assert {one.key: one.width for one in columns if one.key in ("last", "least", "mean", "most")} == dict.fromkeys(
-        ("last", "least", "mean", "most"), 14
-    )
+    assert {one.key: one.width for one in columns if one.key in ("last", "least", "mean", "most")} == {
+        "last": 18,
+        **dict.fromkeys(("least", "mean", "most"), 14),
+    }
 
 
 def test_columns_that_are_fitted_are_no_wider_than_what_stands_in_them() -> None:

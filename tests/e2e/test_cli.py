@@ -230,7 +230,7 @@ BAD_USES = [
     (["report", "Makefile"], 1, "Makefile"),
     (["snapshot", "--json", "--attach", "4194305"], 1, "4194305"),
     (["snapshot", "--json", "--attach", "0"], 2, "neither a process id nor a container's name"),
-    (["snapshot", "--json", "--attach", "no-such-box"], 1, "no container that runs here is called no-such-box"),
+    (["snapshot", "--json", "--attach", "no-such-box"], 1, "no process and no container no-such-box here"),
     (["--attach", "4194305"], 1, ""),
     (["4242"], 2, "--attach 4242"),
     (["Makefile"], 2, "llmtop open Makefile"),

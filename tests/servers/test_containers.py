@@ -43,7 +43,7 @@ def test_what_may_be_one_of_several_is_asked_for(no_clients: None) -> None:
             first_process(ID[:6])
         assert all(str(running.pids[key]) in str(refused.value) for key in ("server", "sh"))
         assert first_process(ID[:8]) == running.pids["server"]
-        with pytest.raises(TargetError, match="is called box"):
+        with pytest.raises(TargetError, match="no container box here"):
             first_process("box")
 
 
@@ -70,7 +70,11 @@ def no_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     ("says", "pid", "refused"),
-    [("echo 4242", 4242, ""), ("echo 0", 0, "does not run: docker start box"), ("echo no; exit 1", 0, "is called box")],
+    [
+        ("echo 4242", 4242, ""),
+        ("echo 0", 0, "does not run: docker start box"),
+        ("echo no; exit 1", 0, "no container box here"),
+    ],
 )
 def test_docker_is_asked_for_its_names(says: str, pid: int, refused: str, no_clients: Path) -> None:
     docker = no_clients / "docker"

@@ -31,7 +31,9 @@ def test_a_pid_from_inside_a_container_is_told_by_its_name_here(tmp_path: Path) 
 
 def test_a_pid_that_is_nowhere_is_told_where_to_look(tmp_path: Path) -> None:
     process(tmp_path, 4834, "vllm")
-    with pytest.raises(TargetError, match="takes its name or id"):
+    with pytest.raises(
+        TargetError, match=r"^no process 7 here \(a container has PIDs of its own: `llmtop` shows all servers\)$"
+    ):
         find_target(7, tmp_path)
 
 

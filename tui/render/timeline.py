@@ -12,13 +12,14 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
+from llmtop.analysis.series.summary import value_said
 from llmtop.analysis.timeline.causes import TITLES
 from llmtop.frozen import frozen
 from llmtop.model import GPU_WORK, SpanKind
 from llmtop.tui.render.lines import Part, cut_middle, fill, line, pad, spelled, width_of
 from llmtop.tui.render.ruler import ruler_line
 from llmtop.tui.render.timeline_words import RANGES, cause_role, colour_of, fill_of, fitted, label_of
-from llmtop.units import percent, quantity
+from llmtop.units import percent
 
 if TYPE_CHECKING:
     from llmtop.analysis.timeline.gaps import Gaps
@@ -217,7 +218,7 @@ class _Drawing:
         graph = self.picture.timeline.graph(place.row)
         if graph is not None and place.row.series is not None:
             value = graph.value(self.picture.cursor_ns, self.picture.cursor_ns + 1)
-            return "" if value is None else spelled(quantity(value, place.row.series.metric.unit), self.look)
+            return "" if value is None else spelled(value_said(place.row.series.metric, value), self.look)
         if own is None or place.row.gpu is None:
             return ""
         busy = own.cover.within(self.edges[0], self.edges[-1])

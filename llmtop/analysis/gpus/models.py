@@ -246,34 +246,6 @@ def precision_of(dtype: Fact) -> str | Unknown:
     )
 
 
-# Bits of nvml.h (nvmlClocksEventReason*).
-_CLOCK_REASONS = (
-    (0x1, "idle"),
-    (0x2, "application clocks set"),
-    (0x4, "power cap"),
-    (0x8, "hardware slowdown"),
-    (0x10, "sync boost"),
-    (0x20, "too hot (driver slows it)"),
-    (0x40, "too hot (hardware slows it)"),
-    (0x80, "power brake (external)"),
-    (0x100, "display clocks set"),
-    (0x200, "board limit"),
-    (0x400, "reliability voltage"),
-)
-
-
-def clock_reasons(mask: float) -> tuple[str, ...]:
-    """Why the clock is not higher, in plain words; () when nothing holds it.
-
-    >>> clock_reasons(0), clock_reasons(4), clock_reasons(0x1048)
-    ((), ('power cap',), ('hardware slowdown', 'too hot (hardware slows it)', 'unknown reason 0x1000'))
-    """
-    bits = int(mask)
-    words = tuple(word for bit, word in _CLOCK_REASONS if bits & bit)
-    unknown = bits & ~sum(bit for bit, _ in _CLOCK_REASONS)
-    return (*words, f"unknown reason {unknown:#x}") if unknown else words
-
-
 def short_gpu_name(name: str) -> str:
     """The part of a GPU's name that tells it from others.
 

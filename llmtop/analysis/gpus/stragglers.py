@@ -15,7 +15,6 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.gpus.models import clock_reasons
 from llmtop.analysis.series.readings import latest
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Metric, Trace, TrackId, Unknown
@@ -146,6 +145,6 @@ def _reason(trace: Trace, track: TrackId, measure: _Measure, own: float, others:
     peers = f"its {len(others)} peers'" if len(others) > 1 else "its peer's"
     text = f"{metric.title} {quantity(own, metric.unit)}, {peers} {quantity(median(others), metric.unit)}"
     mask = latest(trace, track, v.GPU_CLOCK_REASONS)
-    if metric is v.GPU_SM_CLOCK and not isinstance(mask, Unknown) and clock_reasons(mask):
-        text += f" ({', '.join(clock_reasons(mask))})"
+    if metric is v.GPU_SM_CLOCK and not isinstance(mask, Unknown) and v.clock_reasons(mask):
+        text += f" ({', '.join(v.clock_reasons(mask))})"
     return text

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.analysis.gpus.models import clock_reasons
 from llmtop.analysis.rules.advice import fewer_preempted
 from llmtop.analysis.rules.clocks_capped import advice
 from llmtop.analysis.series.readings import gpu_tracks
@@ -151,7 +150,7 @@ def _of_episode(episode: Episode, where: str) -> Event:
     more = " or more" if episode.began_before else ""
     meaning = f"the clock is held down, for {length}{more} so far" if episode.is_ongoing else f"for {length}{more}"
     severity, action = advice(episode.bit)
-    return Event(episode.start_ns, where, " ".join(clock_reasons(episode.bit)), meaning, action, severity)
+    return Event(episode.start_ns, where, " ".join(v.clock_reasons(episode.bit)), meaning, action, severity)
 
 
 # What does not live

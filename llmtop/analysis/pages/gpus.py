@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.health import HealthFact, health
-from llmtop.analysis.gpus.models import clock_reasons
 from llmtop.analysis.gpus.stragglers import in_words, stragglers
 from llmtop.analysis.roofline.efficiency import EfficiencyView, efficiency_view
 from llmtop.analysis.series.readings import gpu_tracks, latest, source, target_gpus, told_why_lost, why_kind_missing
@@ -241,7 +240,7 @@ def _row(trace: Trace, track: Track) -> GpuRow:
         sm_clock=_gauge(trace, track.id, v.GPU_SM_CLOCK),
         true_clock=latest(trace, track.id, v.GPU_SM_CLOCK_TRUE),
         temperature=_gauge(trace, track.id, v.GPU_TEMPERATURE),
-        limits=mask if isinstance(mask, Unknown) else clock_reasons(int(mask)),
+        limits=mask if isinstance(mask, Unknown) else v.clock_reasons(int(mask)),
         links=tuple(_gauge(trace, track.id, metric) for metric in _LINKS if trace.get(track.id, metric) is not None),
         units=tuple(_gauge(trace, track.id, metric) for metric in _UNITS if trace.get(track.id, metric) is not None),
     )

@@ -39,7 +39,7 @@ _SCALES: Final[Mapping[str, Mapping[str, float]]] = {
     "bytes/s": {f"{unit}/s": scale for unit, scale in _BYTES.items()},
 }
 """By the unit of a number: the units that its limit may be given in, and what one of them is."""
-_NO_QUANTITIES: Final = (v.CODE, "bitmask", "ns")
+_NO_QUANTITIES: Final = (*v.SIGNS, "ns")
 """Units of what stands for something, and of distributions."""
 _EXAMPLE: Final = "as in 'ttft_p99 > 1s for 10s', 'kv_usage > 90%' or 'finding:kv-bound'"
 _LONGEST_NAME: Final = 40

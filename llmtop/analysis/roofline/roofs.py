@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.gpus.models import PRACTICAL_SOURCE, clock_reasons, compute_practical, dram_practical
+from llmtop.analysis.gpus.models import PRACTICAL_SOURCE, compute_practical, dram_practical
 from llmtop.analysis.roofline.rates import PIPES, needed_metrics
 from llmtop.analysis.series.readings import latest, source
 from llmtop.analysis.views import Roof
@@ -137,7 +137,7 @@ def _clock_note(trace: Trace, gpus: Sequence[Track], ceilings: Ceilings, sm_mhz:
     if scale is None:
         return
     masks = [latest(trace, track.id, v.GPU_CLOCK_REASONS) for track in gpus]
-    words = dict.fromkeys(word for mask in masks if not isinstance(mask, Unknown) for word in clock_reasons(mask))
+    words = dict.fromkeys(word for mask in masks if not isinstance(mask, Unknown) for word in v.clock_reasons(mask))
     because = f" ({', '.join(words)})" if words else ""
     roof = si(ceilings.peak(ceilings.precision) * scale, "FLOP/s")
     yield (

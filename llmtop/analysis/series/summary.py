@@ -6,7 +6,8 @@ from llmtop import vocabulary as v
 from llmtop import whats
 from llmtop.analysis.series.rates import rate_samples
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, Series, Trace, Unknown
+from llmtop.model import NS_PER_S, Metric, Series, Trace, Unknown
+from llmtop.units import quantity
 
 _NO_SERIES = Unknown(
     "this file has no series of numbers",
@@ -14,7 +15,7 @@ _NO_SERIES = Unknown(
 )
 _NO_VALUE = Unknown("no sample has a value")
 _ONE_SAMPLE = Unknown("a counter tells with its second sample how fast it grows")
-_IS_CODE = Unknown("it stands for something, and is no quantity")
+_IS_SIGN = Unknown("it stands for something, and is no quantity")
 
 
 @frozen
@@ -25,8 +26,8 @@ class SeriesRow:
         unit: Of the values: of a counter they are rates.
         seconds: From its first sample to its last.
         values: The (t_ns, value) samples, None where there is none.
-        least, mean, most, last: Of the samples that have a value; of codes the last one alone.
-        last_said: What the last one stands for, of codes.
+        least, mean, most, last: Of the samples that have a value; of codes and bits the last one alone.
+        last_said: What the last one stands for, of codes and bits.
     """
 
     track: str
@@ -59,8 +60,8 @@ def series_row(trace: Trace, series: Series) -> SeriesRow:
     samples = tuple(rate_samples(series) if metric.counter else series)
     known = [value for _, value in samples if value is not None]
     why = _ONE_SAMPLE if metric.counter and len(series) < 2 else _NO_VALUE
-    is_code = metric.unit == v.CODE
-    measured, why_none = ([], _IS_CODE) if is_code else (known, why)
+    is_sign = metric.unit in v.SIGNS
+    measured, why_none = ([], _IS_SIGN) if is_sign else (known, why)
     return SeriesRow(
         track,
         title,
@@ -72,7 +73,7 @@ def series_row(trace: Trace, series: Series) -> SeriesRow:
         sum(measured) / len(measured) if measured else why_none,
         max(measured, default=why_none),
         known[-1] if known else why,
-        v.said(metric, known[-1]) if is_code and known else "",
+        v.said(metric, known[-1]) if is_sign and known else "",
     )
 
 
@@ -80,3 +81,12 @@ def names_of(trace: Trace, series: Series) -> tuple[str, str]:
     """What a series is of, and which number."""
     track = trace.tracks.get(series.track)
     return series.track if track is None else track.name, series.metric.title or series.metric.name
+
+
+def value_said(metric: Metric, value: float) -> str:
+    """One value in words: in its unit, or what it stands for.
+
+    >>> value_said(v.GPU_POWER, 350.0), value_said(v.PROCESS_STATE, 2.0)
+    ('350 W', 'stopped')
+    """
+    return v.said(metric, value) if metric.unit in v.SIGNS else quantity(value, metric.unit)
