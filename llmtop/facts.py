@@ -225,6 +225,10 @@ class OriginFact:
     """The program's."""
     TRIGGER: Final = "trigger"
     """Of a recording that nobody began: the condition that held."""
+    MOMENT_S: Final = "moment_s"
+    """Of a moment of a recording that is not all of it: seconds from its first moment to this one."""
+    RECORDED_S: Final = "recorded_s"
+    """With that: seconds from its first moment to its last one."""
     GPU_VENDOR: Final = "GPU vendor"
     """Said of a capture whose GPUs are not of NVIDIA: other tools look into them."""
 

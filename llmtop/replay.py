@@ -24,7 +24,9 @@ PAUSED: Final = "paused"
 
 
 class Replay:
-    """What the live screen asks of a session, answered from a recording. It begins at the end, and does not move.
+    """What the live screen asks of a session, answered from a recording.
+
+    It stands still at first: at the end, or at the first moment, where the condition held by which it was recorded.
 
     Args:
         recording: As far as it was written when it was opened.
@@ -39,7 +41,7 @@ class Replay:
         self._recording = recording
         self._times = recording.times
         self._clock = clock
-        self._at_ns = self._times[-1]
+        self._at_ns = self._times[0 if recording.trigger else -1]
         """Where it stood when it was last told to go somewhere, to play or to stop, which was `_since_s`."""
         self._since_s = clock()
         self._speed = _NORMAL
@@ -95,7 +97,8 @@ class Replay:
         of = f", of {host}" if isinstance(host, str) and host else ""
         when = f" at {_local_time(utc_ns + at_ns)}" if isinstance(utc_ns, int) else ""
         length = f"{clock_time((at_ns - first_ns) / NS_PER_S)} of {clock_time((self._times[-1] - first_ns) / NS_PER_S)}"
-        return f"recording {self.state}, {length}{of}{when}"  # a narrow screen cuts its end off
+        trigger = f", at {self._recording.trigger}" if self._recording.trigger and at_ns == first_ns else ""
+        return f"recording {self.state}, {length}{trigger}{of}{when}"  # a narrow screen cuts its end off
 
     @property
     def state(self) -> str:
@@ -136,8 +139,9 @@ class Replay:
 
     @property
     def events(self) -> Sequence[int]:
-        """The moments at which something happened that the event log would name."""
-        return self._after(mark.t_ns for mark in self._recording.marks)
+        """The moments at which something happened that the event log would name, or by which it was recorded."""
+        trigger = self._times[:1] if self._recording.trigger else []
+        return self._after((*trigger, *(mark.t_ns for mark in self._recording.marks)))
 
     @property
     def verdicts(self) -> Sequence[int]:

@@ -43,7 +43,7 @@ class RecordingParser:
 
         try:
             recording = RecordingReader(path)
-            return recording.trace(recording.times[-1])
+            return recording.report(recording.times[-1])
         except OSError as error:
             raise FileError(f"{path} cannot be read: {error.strerror}") from error
         except ValueError as error:

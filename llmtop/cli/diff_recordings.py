@@ -19,12 +19,10 @@ from llmtop.cli.diff_drawn import drawn
 from llmtop.cli.diff_json import report_document
 from llmtop.cli.diff_pages import A, DiffPage
 from llmtop.cli.documents import fact, finding_document
+from llmtop.cli.moments import moment
 from llmtop.errors import FileError, UsageError
-from llmtop.model import NS_PER_S
 from llmtop.parsers.registry import recording_at
-from llmtop.replay import moment_of
 from llmtop.text import clean
-from llmtop.units import clock_time
 
 if TYPE_CHECKING:
     from llmtop.cli.documents import Json
@@ -68,20 +66,10 @@ def recorded_moments(paths: Sequence[Path], wanted: str | None) -> list[Trace] |
     for path, reader, at in zip(paths, readers, times or [""] * len(readers), strict=True):
         if reader is None:
             raise FileError(f"{path} is no recording: recordings are compared with recordings alone")
-        trace = reader.trace(_moment(at, path, reader.times[0], reader.times[-1]))
+        trace = reader.trace(moment(at, path, reader.times[0], reader.times[-1]))
         named = clean(f"{path} at {at}" if at else str(path))
         found.append(replace(trace, origin=replace(trace.origin, path=named)))
     return found
-
-
-def _moment(at: str, path: Path, first_ns: int, last_ns: int) -> int:
-    """The moment that a user calls `at`, or the end; seconds may be rounded, as the screens round them."""
-    t_ns = moment_of(at, last_ns, first_ns) if at else last_ns
-    if t_ns is None:
-        raise UsageError(f"--at {at}: a moment is 90, 2:00 or 1:02:00 from the beginning, -1:00 before the end")
-    if not first_ns - NS_PER_S < t_ns < last_ns + NS_PER_S:
-        raise UsageError(f"--at {at} is outside of {path}, which is {clock_time((last_ns - first_ns) / NS_PER_S)} long")
-    return t_ns
 
 
 def recordings_diff(traces: Sequence[Trace], baseline: int, kind: str, *, to_terminal: bool) -> Iterator[str]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llmtop.cli.moments import add_at_argument
 from llmtop.cli.output import add_output_argument
 from llmtop.errors import ApartError, FileError, UsageError
 
@@ -74,6 +75,7 @@ def _add_parts(parser: argparse.ArgumentParser) -> None:
         help="only the kernels launched in this range of the program (NVTX, record_function; --by: its time), or only "
         "this time of the capture, as in 2.5s:3.1s",
     )
+    add_at_argument(parser)
     parser.add_argument(
         "--where",
         metavar="CONDITION",
@@ -110,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         FileError: The report cannot be read or has no such NVTX range, kernel, table or stacks, or the output cannot be
             written.
-        UsageError: The output is the input, or a folder of sources is none.
+        UsageError: The output is the input, a folder of sources is none, or --at is no moment of the one recording.
     """
     from llmtop.cli.inputs import STANDARD_INPUT, opened_inputs
     from llmtop.cli.waiting import telling_progress
@@ -125,17 +127,40 @@ def run(args: argparse.Namespace) -> int:
     give_back_columns()
     with opened_inputs(args.paths) as paths:
         with telling_progress(sys.stderr):
-            trace = with_sources(read_report(paths, is_together=args.together), args.source_dir)
+            trace = with_sources(_read(args, paths), args.source_dir)
         give_back_freed()
         if list(args.paths) == [STANDARD_INPUT]:
             trace = replace(trace, origin=replace(trace.origin, path="standard input"))
         return _print(args, trace)
 
 
+def _read(args: argparse.Namespace, paths: Sequence[Path]) -> Trace:
+    """What is asked of a recording, or all of any other file."""
+    if args.at is None and args.range is None:
+        return read_report(paths, is_together=args.together)
+    from llmtop.analysis.pages.cut import moments
+    from llmtop.cli.moments import recorded_at, recorded_between
+
+    if args.at is not None:
+        if len(paths) > 1 or args.range is not None:
+            raise UsageError("--at takes a moment of one recording, without --range, which takes a time of it")
+        return recorded_at(paths[0], args.at)
+    between = moments(args.range)
+    recorded = recorded_between(paths[0], *between) if len(paths) == 1 and between is not None else None
+    return recorded or read_report(paths, is_together=args.together)
+
+
+def _is_cut(args: argparse.Namespace, trace: Trace) -> bool:
+    """Whether what was read is of that time alone already: a recording is."""
+    from llmtop.analysis.pages.cut import moments
+
+    return trace.origin.is_observed and moments(args.range) is not None
+
+
 def _print(args: argparse.Namespace, trace: Trace) -> int:
     if args.kernel is not None:
         _refuse_unknown_kernel(trace, args.kernel)
-    reported = trace if args.range is None else in_range(trace, args.range)
+    reported = trace if args.range is None or _is_cut(args, trace) else in_range(trace, args.range)
     if args.where is not None:
         trace = reported = _only_where(reported, args.where)
     by = None if args.by is None else _table(args, trace, reported)

@@ -11,6 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from llmtop.cli.moments import add_at_argument
 from llmtop.cli.output import new_file
 from llmtop.errors import FileError, UsageError
 from llmtop.text import clean, redact, shorten
@@ -35,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="FILE|PID", help="a recording, or any process of a server that runs here")
     parser.add_argument("-o", "--output", metavar="OUT", type=new_file, required=True, help="a new file")
     parser.add_argument("--html", action="store_true", help="write one self-contained page, not a recording")
+    add_at_argument(parser)
     parser.add_argument(
         "--anonymise",
         action="store_true",
@@ -54,8 +56,10 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         FileError: The recording cannot be read, or the output is there already or cannot be written.
-        UsageError: Nobody can be asked.
+        UsageError: Nobody can be asked, or --at is no moment of it.
     """
+    if args.at is not None and not args.html:
+        raise UsageError("--at takes the moment of a page: it goes with --html")
     if args.output.exists():
         raise FileError(f"{args.output} is there already, and nothing is written over; name another")
     if not args.output.parent.is_dir():  # before a server is looked at for half a minute
@@ -124,15 +128,15 @@ def _is_wanted(output: Path) -> bool:
 
 def _write(args: argparse.Namespace, copy: Path) -> None:
     """Put the copy, or a page of it, where it is wanted; nothing that is there is written over."""
+    from llmtop.cli.moments import recorded_at
     from llmtop.cli.report import report
-    from llmtop.parsers.registry import load
 
+    trace = recorded_at(copy, args.at or "") if args.html else None  # before there is a file
     try:
         with args.output.open("xb") as file:
-            if not args.html:
+            if trace is None:
                 file.write(copy.read_bytes())
                 return
-            trace = load(copy)
             named = replace(trace, origin=replace(trace.origin, path=clean(args.output.name)))
             file.writelines(part.encode() for part in report(named, "html"))
     except OSError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from llmtop.facts import OriginFact
 from llmtop.frozen import frozen
 from llmtop.model import (
+    NS_PER_S,
     RECORDING,
     Issue,
     Mark,
@@ -157,6 +158,21 @@ class RecordingReader:
             sources=state.sources,
             target=self.target(row.t_ns),
         )
+
+    def report(self, t_ns: int) -> Trace:
+        """The same, and in the facts of its origin where in the recording it is, unless it is all of a recording."""
+        trace, times = self.trace(t_ns), self.times
+        if not self.trigger and trace.start_ns <= times[0] and trace.end_ns == times[-1]:
+            return trace
+        place = {OriginFact.MOMENT_S: trace.end_ns - times[0], OriginFact.RECORDED_S: times[-1] - times[0]}
+        facts = {name: length_ns / NS_PER_S for name, length_ns in place.items()}
+        return replace(trace, origin=replace(trace.origin, facts={**trace.origin.facts, **facts}))
+
+    @property
+    def trigger(self) -> str:
+        """The condition that held at the first moment, and by which it was recorded; empty where a user began to."""
+        told = self.about.get(OriginFact.TRIGGER)
+        return told if isinstance(told, str) else ""
 
     @property
     def issues(self) -> tuple[Issue, ...]:
@@ -331,12 +347,12 @@ class RecordingReader:
 
     def _origin(self, document: Any) -> Origin:
         """Where it is from, as a recording: on whose clock, and which machine's."""
-        host, utc_ns, trigger = map(self.about.get, ("host", "utc_ns", OriginFact.TRIGGER))
+        host, utc_ns = map(self.about.get, ("host", "utc_ns"))
         origin = value_of(Origin, document)
         return replace(
             origin,
             kind=RECORDING,
-            facts={**origin.facts, OriginFact.TRIGGER: trigger} if isinstance(trigger, str) else origin.facts,
+            facts={**origin.facts, OriginFact.TRIGGER: self.trigger} if self.trigger else origin.facts,
             host=host if isinstance(host, str) else "",
             utc_ns=utc_ns if isinstance(utc_ns, int) else None,
         )

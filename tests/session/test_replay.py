@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -144,3 +145,23 @@ def test_each_trace_is_the_one_that_was_shown(recording: RecordingReader) -> Non
 @pytest.mark.parametrize("text", ["", "soon", "1:2:3:4", "1.5", "--5", "٣", ":"])
 def test_what_is_no_time_leads_nowhere(text: str) -> None:
     assert moment_of(text, 5, 0) is None
+
+
+def test_an_incident_begins_where_its_condition_held(tmp_path: Path) -> None:
+    writer, recorder = RecordingWriter(tmp_path / "file", {"trigger": "kv_usage > 90%"}), Recorder(LIVE)
+    for of_time in range(-20, 31):  # what was kept before is in the first moment
+        recorder.append("synthetic", poll(Scene(), of_time + 20, START_NS + of_time * NS_PER_S))
+        if of_time >= 0:
+            writer.write(recorder.freeze(), TARGET)
+    writer.close()
+    clock = Clock()
+    replay = Replay(RecordingReader(tmp_path / "file"), clock)
+    assert (second(replay), replay.state) == (0, "paused")
+    assert replay.trace().start_ns == START_NS - 20 * NS_PER_S
+    assert replay.said == "recording paused, 00:00:00 of 00:00:30, at kv_usage > 90%"
+    replay.toggle()
+    clock.now += 5
+    assert (second(replay), replay.said) == (5, "recording playing, 00:00:05 of 00:00:30")
+    replay.seek(START_NS + 8 * NS_PER_S)
+    assert replay.seek_among(replay.events, -1)
+    assert second(replay) == 0

@@ -35,6 +35,8 @@ class Observation:
         pid: Of the server's root process.
         command: Its command line, without its secrets.
         trigger: The condition by which it was recorded; None where a user began to.
+        moment_s: From the first moment of the recording to the end of the trace; None where it is all of a recording.
+        recorded_s: With that, how long the recording is.
     """
 
     seconds: float
@@ -46,6 +48,8 @@ class Observation:
     pid: Fact
     command: str | Unknown
     trigger: Fact | None = None
+    moment_s: Fact | None = None
+    recorded_s: Fact | None = None
 
 
 def observation(trace: Trace) -> Observation | None:
@@ -63,7 +67,7 @@ def observation(trace: Trace) -> Observation | None:
         _model(trace),
         next(_roots(trace), _NO_ROOT if trace.target is None else trace.target.root_pid),
         command if command != PROGRAM else _NO_ROOT,
-        trace.origin.facts.get(OriginFact.TRIGGER),
+        *map(trace.origin.facts.get, (OriginFact.TRIGGER, OriginFact.MOMENT_S, OriginFact.RECORDED_S)),
     )
 
 
@@ -75,6 +79,7 @@ def observed_lines(trace: Trace) -> Iterator[str]:
     where = "" if isinstance(of.host, Unknown) else f"of {of.host}, "
     length = clock_time(of.seconds)
     yield f"{where}{length}" if isinstance(of.end_utc_ns, Unknown) else f"{where}{length} up to {_local(of.end_utc_ns)}"
+    yield from _place(of)
     pid = "" if isinstance(of.pid, Unknown) else f"pid {of.pid}"
     known = [str(one) for one in (of.server, of.model, pid) if one and not isinstance(one, Unknown)]
     if known:
@@ -82,7 +87,14 @@ def observed_lines(trace: Trace) -> Iterator[str]:
     if not isinstance(of.command, Unknown):
         yield f"command: {of.command}"
     if of.trigger is not None:
-        yield f"recorded by: {of.trigger}"
+        yield f"recorded by: {of.trigger}{', which held at the first moment (--at 0)' if of.moment_s else ''}"
+
+
+def _place(of: Observation) -> Iterator[str]:
+    """Where in a recording it is, and how to see the rest."""
+    if isinstance(of.moment_s, float) and isinstance(of.recorded_s, float) and of.recorded_s > 0:
+        place = "the end" if of.moment_s == of.recorded_s else clock_time(of.moment_s)
+        yield f"at {place} of {clock_time(of.recorded_s)} that were recorded (--at TIME: another moment)"
 
 
 def _server(trace: Trace) -> Fact:
