@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from llmtop.analysis.kernels import occupancy_table, source_table, table, traffic_table
+from llmtop.analysis.kernels import occupancy_table, roofline_levels_table, source_table, table, traffic_table
 from llmtop.analysis.kernels.breakdown import breakdown_table
 from llmtop.analysis.pages import series
-from llmtop.analysis.pages.diff import page
+from llmtop.analysis.pages.diff import lines, page
 from llmtop.analysis.pages.diff.beside_baseline import baseline_columns
 from llmtop.analysis.pages.events import events_table
 from llmtop.analysis.pages.gpus import gpu_processes_table
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 ANALYSIS = Path(table.__file__ or "").parent.parent
 DECLARED = {
     str(Path(module.__file__ or "").relative_to(ANALYSIS)): module
-    for module in (breakdown_table, listed_table, memory_table, occupancy_table, page, series, source_table, span_table,
-                   table, traffic_table)
+    for module in (breakdown_table, lines, listed_table, memory_table, occupancy_table, page, roofline_levels_table,
+                   series, source_table, span_table, table, traffic_table)
 }  # fmt: skip
 """The modules whose columns stand in constants."""
 MADE: dict[str, Callable[[], Iterable[Column]]] = {
