@@ -20,11 +20,13 @@ _LEFT, _RIGHT = 150, 96
 """For names before the lanes, and their last values behind them."""
 _LANE, _GAP = 34, 8
 _AXIS = 22
+_TICKS = 4
 _FRAME = 18
 _DEEPEST = 48
 """Rows of a flame: what is deeper is narrow, and said."""
 _NARROWEST = 0.8
-_CHARACTER = 6.6
+_CHARACTER = 6.65
+"""Of a name in a flame: 11 px of a monospaced font."""
 _MARGIN = 8
 _STATES = {NodeKind.RUNNING: "f-run", NodeKind.QUEUED: "f-queue", NodeKind.WAITING: "f-wait"}
 
@@ -40,13 +42,16 @@ def lanes_svg(lanes: Lanes) -> Iterator[str]:
         x = _x(mark.t_ns, lanes)
         line = f'<path class="mark-{escape(mark.severity)}" d="M{x:.1f} 0V{height - _AXIS}"/>'
         yield f"<g>{line}<title>{escape(mark.text)}</title></g>\n"
-    for x, text, anchor in ((_LEFT, _ago(lanes), "start"), (_WIDTH - _RIGHT, "the end of the recording", "end")):
-        yield f'<text x="{x}" y="{height - 6}" text-anchor="{anchor}">{text}</text>'
+    for step in range(_TICKS + 1):
+        t_ns = lanes.start_ns + step * (lanes.end_ns - lanes.start_ns) // _TICKS
+        anchor = {0: "start", _TICKS: "end"}.get(step, "middle")
+        yield f'<text x="{_x(t_ns, lanes):g}" y="{height - 6}" text-anchor="{anchor}">{before_end(t_ns, lanes)}</text>'
     yield "</svg>\n"
 
 
-def _ago(lanes: Lanes) -> str:
-    return f"{(lanes.end_ns - lanes.start_ns) / NS_PER_S:.0f} s before"
+def before_end(t_ns: int, lanes: Lanes) -> str:
+    """A moment, from the end of the lanes."""
+    return "the end" if t_ns >= lanes.end_ns else f"{(lanes.end_ns - t_ns) / NS_PER_S:.0f} s before"
 
 
 def _x(t_ns: int, lanes: Lanes) -> float:
@@ -85,7 +90,7 @@ def flame_svg(tree: StackTree) -> Iterator[str]:
         room = int((width - _MARGIN) / _CHARACTER)
         if room > 2:
             text = escape(shorten(node.name, room))
-            yield f'<text class="mark" x="{x + 4:.1f}" y="{depth * (_FRAME + 1) + 13}">{text}</text>'
+            yield f'<text class="frame" x="{x + 4:.1f}" y="{depth * (_FRAME + 1) + 13}">{text}</text>'
         yield "</g>\n"
     yield "</svg>\n"
 

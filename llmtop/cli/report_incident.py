@@ -14,7 +14,7 @@ from llmtop.analysis.series.readings import server_gpus
 from llmtop.analysis.threads.flames import TreeContent
 from llmtop.analysis.threads.stack_tree import stack_flame
 from llmtop.analysis.threads.stall_flame import stall_flame
-from llmtop.cli.incident_svg import flame_svg, lanes_svg
+from llmtop.cli.incident_svg import before_end, flame_svg, lanes_svg
 from llmtop.cli.report_svg import roofline_svg
 from llmtop.model import NS_PER_S, Unknown
 from llmtop.units import number, percent, si
@@ -22,13 +22,14 @@ from llmtop.units import number, percent, si
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from llmtop.analysis.views import RooflineView
+    from llmtop.analysis.views import Lanes, RooflineView
     from llmtop.model import Trace
 
 _LONGEST_NS = 600 * NS_PER_S
 _TRAIL = 120
 """Points of a roofline: the newest."""
 _GPUS = 8
+_EVENTS = 20
 
 
 def incident_html(trace: Trace) -> Iterator[str]:
@@ -70,9 +71,20 @@ def _lanes(trace: Trace) -> Iterator[str]:
         yield "<div class='wide'>\n"
         yield from lanes_svg(lanes)
         yield "</div>\n"
+    yield from _events(lanes)
     absent = [f"{lane.title}: {lane.why_not}" for lane in lanes.lanes if lane.why_not is not None]
     yield from (f"<p class='why'>{escape(said)}</p>\n" for said in absent)
     yield "</section>\n"
+
+
+def _events(lanes: Lanes) -> Iterator[str]:
+    """What the lines over the lanes are: the newest, for paper and for screens that nothing hovers over."""
+    marks = sorted(lanes.marks, key=lambda mark: mark.t_ns)
+    if len(marks) > _EVENTS:
+        yield f"<p class='why'>the last {_EVENTS} of {len(marks)} events:</p>\n"
+    for mark in marks[-_EVENTS:]:
+        said = f"<b class='severity'>{before_end(mark.t_ns, lanes)}</b> {escape(mark.text)}"
+        yield f"<p class='event {escape(mark.severity)}'>{said}</p>\n"
 
 
 def _flame(trace: Trace) -> Iterator[str]:

@@ -46,6 +46,7 @@ footer {{ margin-top: 2rem; border-top: 1px solid var(--line); padding-top: .6re
 .card h3 {{ margin: 0 0 .3rem; color: var(--text); overflow-wrap: anywhere; }}
 .card p {{ margin: .3rem 0; overflow-wrap: anywhere; }} .card ul {{ margin: .3rem 0; padding-left: 1.1rem;
   font-size: .85rem; overflow-wrap: anywhere; }}
+.event {{ margin: .1rem 0; font-size: .85rem; overflow-wrap: anywhere; }}
 .severity {{ color: var(--accent); }} .warning .severity {{ color: var(--warn); }}
 .error .severity {{ color: var(--bad); }}
 pre {{ position: relative; margin: .5rem 0; padding: .5rem 4rem .5rem .6rem; background: var(--back);
@@ -77,6 +78,7 @@ svg .mark-warning {{ stroke: var(--warn); }} svg .mark-error {{ stroke: var(--ba
 svg .f {{ fill: var(--gap); }} svg .f-run {{ fill: #10b981; fill-opacity: .5; }}
 svg .f-queue {{ fill: #f59e0b; fill-opacity: .5; }} svg .f-wait {{ fill: #3b82f6; fill-opacity: .4; }}
 svg text.mark {{ fill: var(--text); font-weight: 600; }}
+svg text.frame {{ fill: var(--text); font: 11px ui-monospace, monospace; }}
 .points {{ columns: 24rem auto; font-size: .82rem; padding-left: 1.6rem; overflow-wrap: anywhere; margin: .5rem 0; }}
 .small {{ display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 17rem), 1fr)); }}
 figure {{ margin: 0; }} figcaption {{ font-size: .85rem; color: var(--dim); }}
@@ -94,7 +96,8 @@ td.t {{ min-width: 12rem; max-width: 30rem; overflow-wrap: anywhere; }} td summa
   text-decoration: underline dotted var(--dim); }} td summary::-webkit-details-marker {{ display: none; }}
 @media (max-width: 40rem) {{ .bars {{ grid-template-columns: 1fr auto auto; }}
   .bars .name {{ grid-column: 1 / -1; margin-top: .3rem; }}
-  td.t {{ min-width: 9rem; }} body {{ padding: .7rem; }} .verdict {{ font-size: 1.05rem; }} }}
+  td.t {{ min-width: 5.5rem; }} th, td {{ padding: .25rem .35rem; }}
+  body {{ padding: .7rem; }} .verdict {{ font-size: 1.05rem; }} }}
 @media print {{ .table {{ max-height: none; overflow: visible; }} pre button, .filter {{ display: none; }} }}
 """
 

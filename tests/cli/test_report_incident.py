@@ -84,6 +84,20 @@ def test_what_is_not_there_says_why() -> None:
     assert "no NVIDIA driver library was found" in text[head : head + 100]
 
 
+def test_events_stand_below_the_lanes_the_newest_where_there_are_many() -> None:
+    trace = recorded(Scene())
+    assert "<b class='severity'>1 s before</b> &lt;/title&gt;&lt;script&gt;" in page(trace)
+    marks = [
+        Mark(trace.end_ns - s * NS_PER_S, MarkKind.XID, "gpu:0", f"XID 1{s:02}", Severity.ERROR) for s in range(30)
+    ]
+    text = page(replace(trace, marks=tuple(marks)))
+    below = text[text.index("the last 20 of 30 events:") : text.index("Where its threads were")]
+    assert re.findall(r"<p class='event error'><b class='severity'>([^<]*)</b>[^<]*XID (\d+)</p>", below) == [
+        *((f"{s} s before", f"1{s:02}") for s in range(19, 0, -1)),
+        ("the end", "100"),
+    ]
+
+
 LANES = Lanes(
     0,
     10 * NS_PER_S,
@@ -104,7 +118,7 @@ def test_lanes_stand_where_their_time_is_and_have_gaps() -> None:
     assert (steps[0][1:], steps[-1][1:]) == (("150.0", "34.0"), ("764.0", "4.0"))
     assert picture.find(".//path[@class='mark-error']").attrib["d"].startswith("M457.0 ")  # type: ignore[union-attr]
     texts = [one.text for one in picture.iter("text")]
-    assert {"SM", "100 %", "–", "10 s before"} <= set(texts)
+    assert {"SM", "100 %", "–", "10 s before", "5 s before", "the end"} <= set(texts)
 
 
 def test_frames_are_as_wide_as_their_share_below_what_calls_them() -> None:
@@ -113,6 +127,10 @@ def test_frames_are_as_wide_as_their_share_below_what_calls_them() -> None:
     root = StackNode("all", NodeKind.ROOT, 100.0, 0.0, (waiting, leaf))
     picture = ElementTree.fromstring("".join(flame_svg(StackTree(root, "ns"))))
     rects = [(float(one.attrib["x"]), float(one.attrib["width"]), one.attrib["y"]) for one in picture.iter("rect")]
+    texts = {one.text or "": float(one.attrib["x"]) for one in picture.iter("text")}
+    ends = [x + 6.65 * len(name) for name, x in sorted(texts.items(), key=lambda item: item[1]) if name != "all"]
+    assert len(ends) == 2
+    assert all(end <= edge for end, edge in zip(ends, (644.5, 859.5), strict=True)), "names stay within their frames"
     assert sorted(rects) == [(0.0, 644.5, "19"), (0.0, 859.5, "0"), (645.0, 214.5, "19")]
 
 
