@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import subprocess
+import textwrap
 import threading
 import urllib.parse
 import urllib.request
@@ -28,7 +29,8 @@ pytestmark = pytest.mark.skipif(
     shutil.which("prometheus") is None or shutil.which("promtool") is None,
     reason="no prometheus here: apt-get install --no-install-recommends prometheus (it starts a service on port 9090)",
 )
-BOARD = Path(__file__).resolve().parents[2] / "docs" / "grafana-dashboard.json"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+BOARD, MANUAL = DOCS / "grafana-dashboard.json", DOCS / "export.md"
 TOKEN = "0123456789abcdef"
 UP = {"open": 1.0, "token": 1.0, "stranger": 0.0}
 """By job: whether Prometheus may read it."""
@@ -111,6 +113,17 @@ def test_each_name_has_one_type_and_a_help_text(ask: Ask) -> None:
 def test_promtool_has_nothing_to_say_of_the_page() -> None:
     checked = subprocess.run(["promtool", "check", "metrics"], input=page(), capture_output=True, check=False)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+def test_the_configuration_and_the_alert_of_the_manual_are_valid(tmp_path: Path) -> None:
+    blocks = re.findall(r"^ *```yaml\n(.*?)^ *```", MANUAL.read_text(), re.DOTALL | re.MULTILINE)
+    for what, block in zip(("config", "rules"), blocks, strict=True):
+        (tmp_path / what).write_text(textwrap.dedent(block))
+        arguments = ["--syntax-only"] if what == "config" else ["--lint-fatal"]
+        checked = subprocess.run(
+            ["promtool", "check", what, *arguments, str(tmp_path / what)], capture_output=True, text=True, check=False
+        )
+        assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_prometheus_answers_all_that_the_dashboard_asks(ask: Ask) -> None:
