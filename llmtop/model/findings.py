@@ -56,6 +56,7 @@ class Finding:
             report are ranked by it. None where the evidence gives no such number, and live.
         idle: Of a finding about gaps, which: of the GPU that loses most.
         place: From when to when in a capture the finding shows best, where it is of one moment.
+        times: Of a finding about several stretches of a capture, such as slow steps, these; none overlap.
         window_s: Of how many last seconds its shares are, live, where that is not the window of most rules.
     """
 
@@ -73,6 +74,7 @@ class Finding:
     no_command: str = ""
     idle: IdleTime | None = None
     place: Stretch | None = None
+    times: tuple[Stretch, ...] = ()
     window_s: float | None = None
 
     def headline(self) -> str:

@@ -10,6 +10,7 @@ import pytest
 from llmtop.analysis.kernels.breakdown.breakdown import By, breakdown
 from llmtop.analysis.kernels.breakdown.breakdown_table import spread_lines
 from llmtop.analysis.rules import slow_steps
+from llmtop.analysis.rules.registry import diagnose
 from llmtop.model import Severity, Stretch, Unknown
 from tests.analysis.test_steps import GEMM, NCCL, STEPS, launch, server
 from tests.nsys_capture import MS, US, Capture
@@ -158,3 +159,31 @@ def test_a_range_that_comes_seldom_is_not_one_of_those_by_turns(tmp_path: Path) 
     rows = breakdown(trace, By.STEP)
     assert not isinstance(rows, Unknown)
     assert rows.found.startswith('by the NVTX ranges "train", in which 85 %')
+
+
+def shared(trace: Trace) -> list[str]:
+    return [line for one in diagnose(trace).findings for line in one.evidence if "same time" in line]
+
+
+def test_of_two_findings_on_the_same_time_the_later_one_says_so(tmp_path: Path) -> None:
+    # 15 ms of the host's sleep, and what three steps take longer: by a launch or so less.
+    def change(made: Capture, step: int, at: int) -> int:
+        return sleeps(made, step, at) if step % 6 == 5 else at
+
+    trace = server(change).trace(tmp_path)
+    first, second, *_ = diagnose(trace).findings
+    assert {first.rule, second.rule} == {"host-waits", "slow-steps"}
+    (said,) = shared(trace)
+    assert said == "up to 15.0 ms of that is part of the same time as the first finding is about"
+    assert second.evidence[-1] == said
+
+
+def test_findings_on_different_times_say_nothing_of_each_other(tmp_path: Path) -> None:
+    def change(made: Capture, step: int, at: int) -> int:
+        at = works_slower(made, step, at)
+        made.os("clock_nanosleep", at, at + 300 * US)  # in all steps alike
+        return at + 300 * US
+
+    trace = server(change).trace(tmp_path)
+    assert {"host-waits", "slow-steps"} <= {one.rule for one in diagnose(trace).findings}
+    assert shared(trace) == []

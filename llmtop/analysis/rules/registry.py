@@ -12,6 +12,7 @@ from llmtop.analysis.commands.live import is_root
 from llmtop.analysis.rules.base import Unjudged, grave_rules
 from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.scope import is_live, is_watched
+from llmtop.analysis.rules.shared_time import with_shared_time
 from llmtop.frozen import frozen
 from llmtop.model import KINETO, NS_PER_S, Finding, Severity, TrackKind
 from llmtop.remedies import for_root
@@ -112,10 +113,11 @@ def _diagnose(trace: Trace, rules: tuple[Rule, ...]) -> Diagnosis:
         findings = [_sourced(trace, profiling.explained(trace, finding)) for finding in findings]
     if is_root(trace):
         findings = [replace(finding, next_command=for_root(finding.next_command)) for finding in findings]
+    ordered = with_shared_time(trace, sorted(findings, key=_rank))
     # What is explained by a finding needs no judging.
     lacking = {one.rule: one for rule in heard for one in said[rule.id] if isinstance(one, Unjudged)}
     return Diagnosis(
-        tuple(sorted(findings, key=_rank)),
+        ordered,
         tuple(one for rule, one in lacking.items() if not found[rule]),
         min(trace.end_ns - trace.start_ns, WINDOW_NS) / NS_PER_S if is_live(trace) else None,
         not is_live(trace) or any(trace.tracks_of(kind) for kind in _SUBJECTS) or is_watched(trace),

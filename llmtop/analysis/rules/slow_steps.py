@@ -92,8 +92,13 @@ def _finding(trace: Trace, found: Breakdown, spread: Spread, slow: Sequence[int]
         next_command=command,
         no_command=no_command,
         source=source,
-        place=Stretch(worst.start_ns, worst.start_ns + worst.account.wall_ns),
+        place=_stretch(worst),
+        times=tuple(_stretch(part) for part, _ in parts),
     )
+
+
+def _stretch(part: TimePart) -> Stretch:
+    return Stretch(part.start_ns, part.start_ns + part.account.wall_ns)
 
 
 def _message(spread: Spread, slow: Sequence[int], worst: TimePart, mostly: Difference | None) -> str:

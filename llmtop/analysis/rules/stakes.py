@@ -82,6 +82,7 @@ def finding(
     next_command: str = "",
     no_command: str = "",
     place: Stretch | None = None,
+    times: tuple[Stretch, ...] = (),
 ) -> Finding:
     """A finding on time that acting on it can save: a warning by its share of the capture, and told in its evidence.
 
@@ -99,4 +100,5 @@ def finding(
         source=source,
         at_stake_ns=at_stake_ns,
         place=place,
+        times=times,
     )
