@@ -9,16 +9,21 @@ import pytest
 from llmtop.model import NS_PER_S, Trace
 from llmtop.tui.panes.live import LIVE_VIEWS
 from llmtop.tui.panes.view import Context
+from llmtop.tui.render.look import ASCII, UNICODE
 from llmtop.tui.screens.live_layout import (
+    Arrangement,
     Focus,
     Form,
     Room,
+    arrangement,
     folded_places,
     form_of,
     places_of_use,
     shown_panes,
 )
+from llmtop.tui.screens.live_state import LiveRates, live_state
 from llmtop.tui.screens.live_time import TimeCursor
+from tests.analysis.verdict_scenes import SITUATIONS
 from tests.live_traces import NO_GPU, TARGET, Scene, live_trace, probed
 
 TRACE = live_trace()
@@ -136,6 +141,113 @@ def test_a_pane_alone_and_rows_below_it() -> None:
     assert shown(Focus(2, is_zoomed=True), Form.TABLE) == set()
     assert shown(Focus(2, is_zoomed=True), Form.TABLE, keeps_pane=True) == {2}
     assert shown(Focus(2), Form.EVENTS) == set()
+
+
+PANES = frozenset({1, 2, 3})
+
+
+@pytest.mark.parametrize(
+    ("focus", "number", "there"),
+    [
+        (Focus(1), 2, Focus(2)),
+        (Focus(1, is_zoomed=True, is_heatmap=True), 2, Focus(2, is_zoomed=True)),
+        (Focus(1, is_zoomed=True), 8, Focus(8, is_zoomed=True)),
+        (Focus(1), 8, Focus(8, is_zoomed=True, is_lent=True)),
+        (Focus(8, is_zoomed=True, is_lent=True), 2, Focus(2)),
+        (Focus(8, is_zoomed=True, is_lent=True), 9, Focus(9, is_zoomed=True, is_lent=True)),
+        (Focus(1, is_log_open=True), 2, Focus(2)),
+    ],
+)
+def test_a_pane_takes_the_place_of_the_one_in_focus(focus: Focus, number: int, there: Focus) -> None:
+    assert focus.on_pane(number, PANES) == there
+
+
+def test_a_pane_that_the_screen_was_lent_to_keeps_it_when_it_is_zoomed() -> None:
+    lent = Focus(8, is_zoomed=True, is_lent=True)
+    assert lent.zoomed() == Focus(8, is_zoomed=True)
+    assert Focus(2).zoomed() == Focus(2, is_zoomed=True)
+
+
+def test_out_of_a_pane_alone_the_focus_is_on_one_that_has_a_place() -> None:
+    assert Focus(2, is_zoomed=True, is_heatmap=True).among_others(PANES) == Focus(2)
+    assert Focus(8, is_zoomed=True).among_others(PANES) == Focus(1)
+
+
+def test_what_was_lent_is_given_back_once_the_pane_has_a_place() -> None:
+    lent = Focus(8, is_zoomed=True, is_lent=True, is_log_open=True)
+    assert lent.back_in_place(PANES) == lent
+    assert lent.back_in_place(PANES | {8}) == Focus(8, is_log_open=True)
+    assert Focus(2, is_zoomed=True).back_in_place(PANES) == Focus(2, is_zoomed=True)
+
+
+LARGE, SMALL = Room(120, 40, 1), Room(50, 16, 1)
+
+
+@pytest.mark.parametrize(
+    ("focus", "room", "has_table", "keeps_pane", "laid"),
+    [
+        (Focus(2), LARGE, False, False, Arrangement(Focus(2), Form.PANES, PANES, True, False)),
+        (Focus(2), SMALL, False, False, Arrangement(Focus(2), Form.PANES, frozenset({2}), False, False)),
+        (Focus(7), LARGE, False, False, Arrangement(Focus(1), Form.PANES, PANES, True, False)),
+        (Focus(7), SMALL, False, False, Arrangement(Focus(1), Form.PANES, frozenset({1}), False, False)),
+        (
+            Focus(7, is_zoomed=True),
+            LARGE,
+            False,
+            False,
+            Arrangement(Focus(7, is_zoomed=True), Form.PANES, frozenset({7}), False, False),
+        ),
+        (
+            Focus(2, is_zoomed=True),
+            LARGE,
+            True,
+            True,
+            Arrangement(Focus(2, is_zoomed=True), Form.TABLE, frozenset({2}), False, True),
+        ),
+        (
+            Focus(7, is_log_open=True),
+            LARGE,
+            False,
+            True,
+            Arrangement(Focus(7, is_log_open=True), Form.EVENTS, frozenset(), False, False),
+        ),
+    ],
+)
+def test_what_is_on_the_screen(focus: Focus, room: Room, has_table: bool, keeps_pane: bool, laid: Arrangement) -> None:
+    assert arrangement(focus, room, PANES, frozenset({7}), has_table=has_table, keeps_pane=keeps_pane) == laid
+
+
+def test_a_line_stands_for_folded_panes_only_where_there_are_some() -> None:
+    assert not arrangement(Focus(2), LARGE, PANES, frozenset(), has_table=False, keeps_pane=False).has_folded
+
+
+# -- how the server does -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [
+        (LiveRates(0.5, 0.5, 0.5), "2 Hz"),
+        (LiveRates(0.5, 0.5, 0.54), "2 Hz"),
+        (LiveRates(0.5, 0.5, 0.8), "2 Hz, drawn at 1.2 Hz"),
+        (LiveRates(0.5, 0.8, 0.5), "1.2 of 2 Hz"),
+        (LiveRates(0.5, 0.8, 1.0), "1.2 of 2 Hz, drawn at 1.0 Hz"),
+    ],
+)
+def test_rates_are_told_beside_what_was_asked_for(rates: LiveRates, said: str) -> None:
+    assert str(rates) == said
+
+
+def test_of_a_server_its_end_is_said_before_its_faults_and_these_before_its_rates() -> None:
+    rates = LiveRates(0.5, 0.5, 0.5)
+    gone = SITUATIONS["engine killed"][0].trace()
+    assert live_state(TRACE, None, rates, UNICODE) == ("● live 2 Hz", "good")
+    assert live_state(TRACE, None, rates, ASCII) == ("* live 2 Hz", "good")
+    assert live_state(TRACE, 0, rates, UNICODE) == ("exited with code 0", "warn")
+    assert live_state(gone, 3, rates, UNICODE) == ("exited with code 3", "bad")
+    said, role = live_state(gone, None, rates, UNICODE)
+    assert said.startswith(f"{UNICODE.bad} ENGINE DEAD")
+    assert role == "bad"
 
 
 def test_system_calls_and_log_share_one_place() -> None:

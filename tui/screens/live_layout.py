@@ -5,6 +5,7 @@ What is shown where follows from three values: the room there is, what the trace
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -125,6 +126,24 @@ class Focus:
     is_log_open: bool = False
     is_heatmap: bool = False
 
+    def on_pane(self, number: int, of_use: frozenset[int]) -> Focus:
+        """On another pane: where one is alone on the screen it takes that one's place, else what it needs is lent."""
+        was_zoomed = self.is_zoomed and not self.is_lent
+        is_lent = not was_zoomed and number not in of_use
+        return Focus(number, is_zoomed=was_zoomed or is_lent, is_lent=is_lent)
+
+    def zoomed(self) -> Focus:
+        """On its pane alone; one that the screen was lent to keeps it."""
+        return replace(self, is_lent=False) if self.is_lent else Focus(self.number, is_zoomed=True)
+
+    def among_others(self, of_use: frozenset[int]) -> Focus:
+        """On its pane beside the others, or where it has no place there on the first of them."""
+        return Focus(self.number if self.number in of_use else min(of_use))
+
+    def back_in_place(self, of_use: frozenset[int]) -> Focus:
+        """The same, or what is lent given back where the pane has a place by now."""
+        return replace(self, is_zoomed=False, is_lent=False) if self.is_lent and self.number in of_use else self
+
 
 def form_of(focus: Focus, *, has_table: bool) -> Form:
     """What is shown: the event log, the heatmap or the rows of a zoomed pane, or panes."""
@@ -142,3 +161,54 @@ def shown_panes(
     if form in (Form.EVENTS, Form.HEATMAP) or (form is Form.TABLE and not keeps_pane):
         return frozenset()
     return frozenset({focus.number}) if focus.is_zoomed or is_small else of_use
+
+
+@frozen
+class Arrangement:
+    """What is on the screen.
+
+    Attributes:
+        focus: Where the user is: on another pane where the one in focus has been folded away.
+        form: What takes the room of the panes.
+        shown: The panes, by number.
+        has_folded: Whether a line stands for those that are folded away.
+        has_rows_below: Whether the rows of a pane stand below it.
+    """
+
+    focus: Focus
+    form: Form
+    shown: frozenset[int]
+    has_folded: bool
+    has_rows_below: bool
+
+
+def arrangement(
+    focus: Focus,
+    room: Room,
+    of_use: frozenset[int],
+    folded: frozenset[int],
+    *,
+    has_table: bool,
+    keeps_pane: bool,
+) -> Arrangement:
+    """What follows from where the user is, the room there is, and the panes that have something to show.
+
+    Args:
+        focus: Where the user is.
+        room: The screen's size.
+        of_use: The panes that have a place beside the others.
+        folded: Those that a line stands for.
+        has_table: Whether the pane in focus opens into rows.
+        keeps_pane: Whether it stays above these.
+    """
+    form = form_of(focus, has_table=has_table)
+    is_free = form is Form.PANES and not focus.is_zoomed
+    if is_free and focus.number not in of_use:
+        focus = replace(focus, number=min(of_use))
+    return Arrangement(
+        focus,
+        form,
+        shown_panes(focus, form, of_use, is_small=room.is_small, keeps_pane=keeps_pane),
+        has_folded=is_free and not room.is_small and bool(folded),
+        has_rows_below=form is Form.TABLE and keeps_pane,
+    )

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from llmtop.analysis.server.fault import said_of
-from llmtop.analysis.server.liveness import liveness
 from llmtop.errors import FileError
 from llmtop.model import DEMO, Unknown
 from llmtop.tui.app import LlmtopApp
@@ -40,15 +38,16 @@ from llmtop.tui.panes.view import (
 from llmtop.tui.screens.beyond import NumberedScreen, ViewBeyond
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
 from llmtop.tui.screens.live_layout import (
+    Arrangement,
     Focus,
     Form,
     Room,
+    arrangement,
     folded_places,
-    form_of,
     gpu_lines,
-    shown_panes,
 )
 from llmtop.tui.screens.live_panes import LivePanes
+from llmtop.tui.screens.live_state import LiveRates, live_state
 from llmtop.tui.screens.live_time import TimeCursor
 from llmtop.units import binary_bytes
 
@@ -69,8 +68,6 @@ if TYPE_CHECKING:
 
 _RECORDING_TOLD_S = 1.0
 """How often the header says how large a recording has become."""
-_LATER = 1.1
-"""Frames so many intervals apart are told: fewer are within what the terminal's answers take."""
 _CONTAINERS = ("right", "top", "middle")
 """Innermost first."""
 
@@ -229,22 +226,13 @@ class LiveScreen(NumberedScreen):
 
     def _state(self, newest: Trace) -> Part:
         """Which moment is shown; of now, whether the server lives."""
-        past = "<" if look_of(self).glyphs.ascii else "◀"
-        launched = self.panes.watched.launched
-        code = launched.poll() if launched is not None else None
-        if said := self.time.said(newest, past):
+        glyphs = look_of(self).glyphs
+        if said := self.time.said(newest, "<" if glyphs.ascii else "◀"):
             return said, "selected"
-        if code is not None:
-            return f"exited with code {code}", "bad" if code else "warn"
-        if (fault := liveness(newest).gravest) is not None:
-            return f"{look_of(self).glyphs.bad} {said_of(fault, newest.end_ns)}", "bad"
-        now = "*" if look_of(self).glyphs.ascii else "●"
-        interval_s = self.session.interval_s
-        apart_s = self.pace.apart_s(interval_s)
-        drawn = f", drawn at {1 / apart_s:.1f} Hz" if apart_s > interval_s * _LATER else ""
-        looks_s = interval_s * self.session.look_stretch
-        asked = f" of {1 / interval_s:.2g}" if looks_s > interval_s else ""
-        return f"{now} live {1 / looks_s:.2g}{asked} Hz{drawn}", "good"
+        launched, interval_s = self.panes.watched.launched, self.session.interval_s
+        exit_code = launched.poll() if launched is not None else None
+        rates = LiveRates(interval_s, interval_s * self.session.look_stretch, self.pace.apart_s(interval_s))
+        return live_state(newest, exit_code, rates, glyphs)
 
     def _fill_rows(self) -> None:
         """The rows of a zoomed pane; or the log, which goes on to now whatever moment is shown."""
@@ -288,32 +276,38 @@ class LiveScreen(NumberedScreen):
 
     def _arrange(self) -> None:
         """Show the panes that there is room for: all, the zoomed one, or the one in focus."""
-        room, place = self._room, self._place
+        room = self._room
         self.panes.find_places(room, self._shown)
-        if self.where.is_lent and self.where.number in self.panes.of_use:  # there is a place for it now
-            self.where = replace(self.where, is_zoomed=False, is_lent=False)
-        has_table = self.where.is_zoomed and not self.where.is_log_open and self._has_rows
-        form = form_of(self.where, has_table=has_table)
-        is_free = form is Form.PANES and not self.where.is_zoomed
-        if is_free and self.where.number not in self.panes.of_use:  # its pane has been folded away
-            self.where = replace(self.where, number=min(self.panes.of_use))
-            self.call_later(lambda: self.set_focus(self._wanting_keys()))
+        self.where = self.where.back_in_place(self.panes.of_use)
         folded = folded_places(self.panes.watched, self._shown)
-        self.folded.display = is_free and not room.is_small and bool(folded)
+        laid = arrangement(
+            self.where,
+            room,
+            self.panes.of_use,
+            folded,
+            has_table=self.where.is_zoomed and not self.where.is_log_open and self._has_rows,
+            keeps_pane=self._place.keeps_pane,
+        )
+        if laid.focus != self.where:  # its pane has been folded away
+            self.where = laid.focus
+            self.call_later(lambda: self.set_focus(self._wanting_keys()))
         self.set_class(bool(folded), "-no-gpu")
-        shown = shown_panes(self.where, form, self.panes.of_use, is_small=room.is_small, keeps_pane=place.keeps_pane)
+        self.set_class(laid.has_rows_below, "-rows-below")
         self._tell_style(room)
-        self.set_class(form is Form.TABLE and place.keeps_pane, "-rows-below")
+        self._display(laid)
+        self.query_one(KeyBar).display = room.has_keys
+
+    def _display(self, laid: Arrangement) -> None:
         for number, pane in self.panes.items():
-            pane.display = number in shown
-            pane.is_zoomed = self.where.is_zoomed
-        self.table.display = form is Form.TABLE
-        self.heatmap.display = form is Form.HEATMAP
-        self.events.display = form is Form.EVENTS
+            pane.display = number in laid.shown
+            pane.is_zoomed = laid.focus.is_zoomed
+        self.folded.display = laid.has_folded
+        self.table.display = laid.form is Form.TABLE
+        self.heatmap.display = laid.form is Form.HEATMAP
+        self.events.display = laid.form is Form.EVENTS
         for name in _CONTAINERS:
             container = self.query_one(f"#{name}", Container)
             container.display = any(child.display for child in container.children)
-        self.query_one(KeyBar).display = room.has_keys
 
     def _tell_style(self, room: Room) -> None:
         """Tell the style sheet how much room there is."""
@@ -325,9 +319,7 @@ class LiveScreen(NumberedScreen):
     def action_pane(self, number: int) -> None:
         """Focus a pane; where one is alone on the screen, it takes that one's place."""
         if number in self.panes:
-            was_zoomed = self.where.is_zoomed and not self.where.is_lent
-            is_lent = not was_zoomed and number not in self.panes.of_use
-            self._go(Focus(number, is_zoomed=was_zoomed or is_lent, is_lent=is_lent))
+            self._go(self.where.on_pane(number, self.panes.of_use))
 
     def views_beyond(self) -> list[ViewBeyond]:
         numbers = [number for number in self.panes.places if number > LAST_DIGIT and number in self.panes]
@@ -342,12 +334,9 @@ class LiveScreen(NumberedScreen):
     def action_zoom(self) -> None:
         """Give the focused pane the whole screen, or take it back."""
         if self.where.is_lent:  # it has the screen already: with its digit, for want of a place
-            self.where = replace(self.where, is_lent=False)
-            return
-        number = self.where.number
-        if self.where.is_zoomed and number not in self.panes.of_use:
-            number = min(self.panes.of_use)
-        self._go(Focus(number, is_zoomed=not self.where.is_zoomed))
+            self.where = self.where.zoomed()
+        else:
+            self._go(self.where.among_others(self.panes.of_use) if self.where.is_zoomed else self.where.zoomed())
 
     def action_heatmap(self) -> None:
         """Latencies over time instead of the rows of the pane in focus, or the rows again."""
@@ -454,8 +443,7 @@ class LiveScreen(NumberedScreen):
         elif self.time.back_to_now():
             self.refresh_trace()
         elif self.where.is_zoomed:
-            self.where = replace(self.where, is_lent=False)
-            self.action_zoom()
+            self._go(self.where.among_others(self.panes.of_use))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While a pane takes text, Escape is its own; few panes have a heatmap."""
