@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
@@ -11,6 +12,7 @@ from llmtop.analysis.kernels.breakdown.breakdown import By, breakdown
 from llmtop.analysis.kernels.breakdown.breakdown_table import spread_lines
 from llmtop.analysis.rules import slow_steps
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.analysis.rules.shared_time import with_shared_time
 from llmtop.model import Severity, Stretch, Unknown
 from tests.analysis.test_steps import GEMM, NCCL, STEPS, launch, server
 from tests.nsys_capture import MS, US, Capture
@@ -176,6 +178,14 @@ def test_of_two_findings_on_the_same_time_the_later_one_says_so(tmp_path: Path) 
     (said,) = shared(trace)
     assert said == "up to 15.0 ms of that is part of the same time as the first finding is about"
     assert second.evidence[-1] == said
+
+
+def test_of_gaps_that_two_findings_may_be_about_none_is_said_to_be_shared(tmp_path: Path) -> None:
+    trace = server(in_step(9, sleeps)).trace(tmp_path)
+    waits = next(one for one in diagnose(trace).findings if one.idle)
+    steps = replace(found(trace)[0], evidence=())
+    assert with_shared_time(trace, [waits, steps])[1].evidence != ()
+    assert with_shared_time(trace, [waits, steps, replace(waits, rule="other")])[1].evidence == ()
 
 
 def test_findings_on_different_times_say_nothing_of_each_other(tmp_path: Path) -> None:

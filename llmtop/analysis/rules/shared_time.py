@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from llmtop.units import duration
 
 if TYPE_CHECKING:
-    from llmtop.model import Finding, Trace
+    from llmtop.model import Finding, IdleTime, Trace
 
 _SHARED = 0.5
 """Of the smaller of two times at stake, from which on it is said. Ours."""
@@ -33,7 +33,8 @@ def _told(trace: Trace, findings: Sequence[Finding], i: int) -> Finding:
     later = findings[i]
     for place, earlier in enumerate(findings[:i]):
         least = min(later.at_stake_ns or 0.0, earlier.at_stake_ns or 0.0)
-        shared = min(least, _idle_within(trace, earlier, later) + _idle_within(trace, later, earlier))
+        pairs = ((earlier, later), (later, earlier))
+        shared = min(least, sum(_idle_within(trace, _own(gaps, findings), times) for gaps, times in pairs))
         if shared and shared >= _SHARED * least:
             which = f"{_ORDINALS[place]} finding" if place < len(_ORDINALS) else f"finding {place + 1}"
             line = f"up to {duration(shared)} of that is part of the same time as the {which} is about"
@@ -41,15 +42,20 @@ def _told(trace: Trace, findings: Sequence[Finding], i: int) -> Finding:
     return later
 
 
-def _idle_within(trace: Trace, of_gaps: Finding, of_times: Finding) -> int:
-    """How much of the idle time that one finding is about lies in the stretches of the other, in ns; 0 without either.
+def _own(finding: Finding, findings: Sequence[Finding]) -> IdleTime | None:
+    """The gaps of a finding by causes and names that it alone has: of others it is not known which gaps are whose."""
+    if finding.idle is None:
+        return None
+    others = {label for one in findings if one is not finding and one.idle for label in one.idle.labels}
+    return replace(finding.idle, labels=tuple(label for label in finding.idle.labels if label not in others))
 
-    By cause and name: where findings share a name, more than the time of this one.
-    """
-    if of_gaps.idle is None or not of_times.times:
+
+def _idle_within(trace: Trace, gaps: IdleTime | None, of_times: Finding) -> int:
+    """How much of idle time lies in the stretches that a finding is about, in ns; 0 without either."""
+    if gaps is None or not of_times.times:
         return 0
     from llmtop.analysis.timeline.account import idle_pieces
 
-    pieces, labels = idle_pieces(trace)[of_gaps.idle.gpu], frozenset(of_gaps.idle.labels)
+    pieces, labels = idle_pieces(trace)[gaps.gpu], frozenset(gaps.labels)
     found = (pieces.within(one.start_ns, one.end_ns) for one in of_times.times)
     return sum(ns for times in found for label, ns in times.items() if label in labels)
