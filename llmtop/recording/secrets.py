@@ -26,6 +26,8 @@ TAKEN: Final = {"reason": "taken out by llmtop share"}
 _CUT: Final = "…"
 _COMMAND: Final = "COMMAND"
 _OPTION: Final = "the value of an option"
+_REMEDY: Final = "remedy"
+"""The field of an unknown that says what to do, often a command."""
 _LEAST: Final = 2
 """Characters of what is looked for wherever it stands."""
 _KEY_SHOWN: Final = 4
@@ -93,6 +95,9 @@ _NOBODY: Final = frozenset({"user", "ubuntu", "debian", "admin", "ec2-user", "ru
 _PATH: Final = re.compile(r"(?<![\w.:/>…-])(?:~|\.\.?)?(?:/[^/\s'\":,;()<>|=]+)+/([^/\s'\":,;()<>|=]*)")
 _SYSTEM: Final = re.compile(r"/(?:proc|sys|dev|usr/bin|usr/sbin|usr/lib\w*|bin|sbin|lib\w*|run|boot)/")
 """Paths that all machines have."""
+_HIDDEN_VALUE: Final = re.compile(rf" --?\w[\w-]*[ =]{_CUT}(?:/[^\s'\":,;()<>|=]*)?(?=\s|$)")
+_HIDDEN_FOLDER: Final = re.compile(rf"{_CUT}/")
+"""What is left of a path: of the value of an option, and before the name of a file."""
 _URL_HOST: Final = re.compile(r"(?<=://)(?:\[[0-9a-fA-F:.]+\]|\w[\w.-]*)")
 _IPV4: Final = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\w)")
 _IPV6: Final = re.compile(
@@ -186,6 +191,8 @@ class Secrets:
         if name == "metric" and isinstance(document, str):
             metric, label = parted(document)  # a label may be the name of a program
             return f"{metric}{document[len(metric) : len(metric) + 1]}{self.text(label)}"
+        if name == _REMEDY and isinstance(document, str):
+            return _runnable(self.text(document))
         if isinstance(document, str):
             return self._field(document, _BY_FIELD.get(name))
         if isinstance(document, dict):
@@ -270,6 +277,15 @@ def _is_telling(kind: SecretKind, value: str) -> bool:
 def _shortened(path: str) -> str:
     """The last part of a path that is of this machine alone."""
     return path if _SYSTEM.match(path) else f"{_CUT}/{path.rpartition('/')[2]}"
+
+
+def _runnable(remedy: str) -> str:
+    """A remedy without what is left of hidden paths: no shell finds such a file.
+
+    >>> _runnable("uv pip install --python …/.venv py-spy"), _runnable("sudo …/pip install py-spy")
+    ('uv pip install py-spy', 'sudo pip install py-spy')
+    """
+    return _HIDDEN_FOLDER.sub("", _HIDDEN_VALUE.sub("", remedy))
 
 
 def _texts(document: Any, name: str = "") -> Iterator[tuple[str, str]]:

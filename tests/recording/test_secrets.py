@@ -199,6 +199,26 @@ def test_a_text_keeps_what_is_no_secret(text: str, without: str) -> None:
     assert secrets.text(without) == without
 
 
+@pytest.mark.parametrize(
+    ("remedy", "shared"),
+    [
+        ("uv pip install --python /home/alice/.venv py-spy", "uv pip install py-spy"),
+        ("uv pip install --python=/srv/llm/.venv -U py-spy", "uv pip install -U py-spy"),
+        ("/home/alice/.venv/bin/pip install py-spy", "pip install py-spy"),
+        ("sudo /usr/bin/env x --python 3", "sudo /usr/bin/env x --python 3"),
+        ("add --trace=osrt …", "add --trace=osrt …"),
+    ],
+)
+def test_a_remedy_has_nothing_of_a_hidden_path_that_no_shell_can_find(remedy: str, shared: str) -> None:
+    secrets = Secrets()
+    document = {"missing": [{"what": "python", "reason": "see /home/alice/.venv", "remedy": remedy}]}
+    secrets.learn(document)
+    (told,) = secrets.without(document)["missing"]
+    assert told["remedy"] == shared
+    assert told["reason"] == "see …/.venv", "what is no command is hidden in its place"
+    assert secrets.without(told)["remedy"] == shared
+
+
 def test_what_is_one_stays_one_and_what_is_removed_is_counted() -> None:
     secrets = Secrets()
     secrets.learn({"host": "gpu7.lan", "x": "/home/alice/a"})
