@@ -60,6 +60,10 @@ class FileError(LlmtopError):
     """An input file is at fault: missing, of no known format, truncated or corrupted."""
 
 
+class ForeignFileError(FileError):
+    """A file that begins like no report, and is none that was damaged: of a folder it is skipped."""
+
+
 class FilesError(FileError):
     """Several input files are at fault.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from llmtop.analysis.kernels.collective_clock import clocks
 from llmtop.analysis.timeline.join import joined
 from llmtop.analysis.timeline.work import gpus_at_work
-from llmtop.errors import ApartError, FileError
+from llmtop.errors import ApartError, FileError, ForeignFileError
 from llmtop.model import ClockBasis, ClockFit, Issue, Severity, Unknown
 from llmtop.parsers.registry import is_report, load, parsers
 from llmtop.text import clean, listed
@@ -99,6 +99,7 @@ class RunFiles:
         self.is_choosy = is_choosy
         self._traces: list[Trace] = []
         self._unread: list[str] = []
+        self._foreign = 0
 
     def add(self, result: Trace | Exception) -> None:
         """Take what was read of a file, or why it cannot be.
@@ -106,7 +107,9 @@ class RunFiles:
         Raises:
             ApartError: It is of another run than those before, or no timeline.
         """
-        if isinstance(result, Exception):
+        if self.is_choosy and isinstance(result, ForeignFileError):
+            self._foreign += 1
+        elif isinstance(result, Exception):
             self._unread.append(str(result))
         elif self.is_choosy and not gpus_at_work(result):
             self._unread.append(f"{result.origin.path} has no timeline of a GPU")
@@ -124,10 +127,14 @@ class RunFiles:
             ApartError: Nothing says that they are of one run.
             FileError: None of them could be read.
         """
+        if not self._traces and self._foreign and not self._unread:
+            raise FileError(f"{self.path} has no report: none of its {self._foreign} files is one")
         if not self._traces:
             more = f"; and {len(self._unread) - _FEW} more" if len(self._unread) > _FEW else ""
             raise FileError("; ".join(self._unread[:_FEW]) + more)
         issues = [Issue(Severity.WARNING, "rank-unread", f"a file is left out: {said}") for said in self._unread]
+        if self._foreign:
+            issues.append(Issue(Severity.INFO, "files-foreign", _skipped(self._foreign)))
         if len(self._traces) == 1:
             return replace(self._traces[0], issues=[*issues, *self._traces[0].issues])
         traces, names = _in_order(self._traces)
@@ -135,6 +142,12 @@ class RunFiles:
         if not self.is_forced and (why := _why_strangers(traces, fits)):
             raise ApartError(f"{self.path}: {why}")
         return joined(traces, names, fits, self.path, [*issues, *_absent(traces)])
+
+
+def _skipped(foreign: int) -> str:
+    if foreign == 1:
+        return "1 file of the folder is no report, and skipped"
+    return f"{foreign} files of the folder are no reports, and skipped"
 
 
 def load_together(paths: Sequence[Path], *, is_forced: bool = False, read: Callable[[Path], Trace] = load) -> Trace:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from llmtop import remedies, whats
-from llmtop.errors import FileError
+from llmtop.errors import FileError, ForeignFileError
 from llmtop.facts import AMD, GpuFact, OriginFact
 from llmtop.lazy import LazySequence
 from llmtop.model import KINETO, Fact, Issue, Missing, Origin, Severity, SpanKind, Trace, Unknown
@@ -74,7 +74,8 @@ class KinetoParser:
         except OSError as error:
             raise FileError(f"{path} cannot be read: {error.strerror}") from error
         if not reader.found:
-            raise FileError(f"{path} is {_what_else(reader.facts)}")
+            fault = ForeignFileError if _is_whole(path) else FileError
+            raise fault(f"{path} is {_what_else(reader.facts)}")
         tables = Tables(events, _gpus(reader.facts, _vendor(reader.facts)))
         if not (tables.spans or tables.series):
             raise FileError(f"{path} holds no events: {_why_none(reader)}")
@@ -96,6 +97,10 @@ class KinetoParser:
 PARSER: Final[Parser] = KinetoParser()
 
 
+_END = 64
+"""Bytes at the end of a file that are looked at."""
+
+
 def _what_else(facts: Mapping[str, Any]) -> str:
     """What JSON without a list of events is, and how to go on."""
     if "nodes" in facts and "schema" in facts:
@@ -104,6 +109,13 @@ def _what_else(facts: Mapping[str, Any]) -> str:
             "prof.export_chrome_trace()"
         )
     return "JSON, but no trace: it has no list traceEvents; write one with prof.export_chrome_trace()"
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether JSON ends as it may: what was cut may have been a trace."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _END))
+        return file.read().rstrip().endswith((b"}", b"]"))
 
 
 def _why_none(reader: EventReader) -> str:

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llmtop.errors import FileError
+from llmtop.errors import FileError, ForeignFileError
 from llmtop.parsers.archives import is_archive, names, place_in, take_out
 from llmtop.parsers.base import HEAD_BYTES, ReadsCut
 from llmtop.parsers.compressed import COMPRESSIONS, compression_of, private_folder, unpacked
@@ -56,6 +56,8 @@ def supported() -> str:
 
 _STREAM = b"NVIDIA Nsight Systems Stream"
 _STREAM_WITHIN = 64
+_ANY_JSON = ".json"
+"""The ending that says nothing of what a file is."""
 _UNFINISHED = "an unfinished Nsight Systems capture: let nsys finish it, or convert it with its QdstrmImporter"
 _TABLE = "{}: of Nsight Systems it is a part; open the folder with all tables (nsys export --type {})"
 _HINTS = (
@@ -83,7 +85,7 @@ def load(path: Path) -> Trace:
         trace = _load(path)
     except FileError as error:
         # Names of files are foreign text too, and messages of libraries may have several lines.
-        raise FileError(clean(str(error))) from error
+        raise _restated(error, clean(str(error))) from error
     return replace(trace, origin=replace(trace.origin, path=clean(str(path))))
 
 
@@ -230,7 +232,12 @@ def _is_readable_cut(plain: Path) -> bool:
 
 def _named(error: FileError, plain: Path, path: Path) -> FileError:
     """The same with the file's name as it was given."""
-    return FileError(str(error).replace(str(plain), str(path)))
+    return _restated(error, str(error).replace(str(plain), str(path)))
+
+
+def _restated(error: Exception, message: str) -> FileError:
+    """The same fault in other words."""
+    return ForeignFileError(message) if isinstance(error, ForeignFileError) else FileError(message)
 
 
 def read_head(path: Path) -> bytes:
@@ -264,7 +271,15 @@ def parser_for(head: bytes, path: Path) -> Parser:
     for parser in parsers():
         if parser.sniff(head, path):
             return parser
-    raise FileError(f"{path} is {_what_else(head, path)}; llmtop opens {supported()}")
+    fault = ForeignFileError if _is_foreign(head, path) else FileError
+    raise fault(f"{path} is {_what_else(head, path)}; llmtop opens {supported()}")
+
+
+def _is_foreign(head: bytes, path: Path) -> bool:
+    """Whether nothing says that it was a report once: all sorts of files are text, and named .json."""
+    is_text = bool(head) and b"\0" not in head and _STREAM not in head[:_STREAM_WITHIN]
+    endings = [ending for parser in parsers() for ending in parser.extensions if path.name.endswith(ending)]
+    return is_text and max(endings, key=len, default=_ANY_JSON) == _ANY_JSON
 
 
 def _what_else(head: bytes, path: Path) -> str:

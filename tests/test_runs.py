@@ -394,3 +394,22 @@ def test_a_folder_without_timelines_or_with_too_many_is_refused(tmp_path: Path) 
         files_of([tmp_path])
     (tmp_path / "0.json").unlink()
     assert len(files_of([tmp_path])) == 256
+
+
+@pytest.mark.parametrize("text", ['{"a": {"b": 1}}', "[1, 2]", "not JSON at all"])
+def test_files_of_a_folder_that_are_no_reports_are_skipped_and_counted(tmp_path: Path, run: RankRun, text: str) -> None:
+    folder = written(tmp_path / "run", kineto_file, run)
+    whole = len(load_together([folder]).parts)
+    for name in ("config.json", "tokenizer.json"):
+        (folder / name).write_text(text)
+    trace = load_together([folder])
+    assert len(trace.parts) == whole
+    said = [issue.message for issue in trace.issues if issue.code in ("files-foreign", "rank-unread")]
+    assert said == ["2 files of the folder are no reports, and skipped"]
+
+
+def test_a_folder_of_files_that_are_no_reports_says_so_once(tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / name).write_text('{"a": 1}')
+    with pytest.raises(FileError, match=r"has no report: none of its 2 files is one$"):
+        load_together([tmp_path])
