@@ -97,7 +97,7 @@ def test_data_have_the_source_and_what_codes_stand_for(path: Path) -> None:
     assert (state["last"], state["last_said"]) == (2.0, "stopped")
     assert "unknown" in state["mean"]
     rows = csv.DictReader(io.StringIO("".join(report(load(path), "csv"))))
-    assert {row["last_said"] for row in rows} == {"", "answers", "HTTP 503", "stopped"}
+    assert {row["last_said"] for row in rows} == {"", "answers", "HTTP 503", "power cap", "stopped"}
 
 
 def test_what_was_not_looked_at_says_what_lets_llmtop_look(path: Path) -> None:
