@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
 from llmtop.frozen import frozen
@@ -48,6 +49,10 @@ class Restart:
     old_pid: int
 
 
+_HIT = re.compile(r"\bpid (\d{1,10})\b")
+"""As `meaning` says whom an XID hit."""
+
+
 @frozen
 class XidReport:
     """A fault that the NVIDIA driver numbers.
@@ -60,6 +65,12 @@ class XidReport:
     code: int
     meaning: str
     action: str
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that it hit; None where the driver named none."""
+        found = _HIT.search(self.meaning)
+        return None if found is None else int(found[1])
 
 
 @frozen

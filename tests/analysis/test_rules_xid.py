@@ -16,6 +16,7 @@ from llmtop.model import (
     Missing,
     Severity,
     Trace,
+    Track,
     TrackId,
     TrackKind,
     Unknown,
@@ -37,6 +38,13 @@ def reported(*marks: tuple[int, TrackId, XidReport, Severity], scene: Scene = AL
     return replace(trace, marks=(*trace.marks, *kept))
 
 
+def with_process(trace: Trace, pid: int) -> Trace:
+    """A server of this process alone."""
+    others = {at: track for at, track in trace.tracks.items() if track.kind is not TrackKind.PROCESS}
+    track = Track(ids.process(pid), TrackKind.PROCESS, "EngineCore")
+    return replace(trace, tracks={**others, track.id: track})
+
+
 def said(trace: Trace) -> list[Finding]:
     return [one for one in xid.check(trace) if isinstance(one, Finding)]
 
@@ -56,6 +64,29 @@ def test_a_code_is_told_once_with_the_newest_report_first() -> None:
     )
     assert (freed.severity, freed.message) == (Severity.WARNING, "XID 45, 40 s ago: work was cleaned up")
     assert freed.action.startswith("by itself it asks for nothing")
+
+
+def test_what_hit_another_program_is_not_said_of_the_server() -> None:
+    """Whose PID a report names is known, as long as the server's processes are: also of one that has been replaced."""
+    trace = reported((12, ids.gpu(0), TOUCHED, Severity.ERROR))
+    for pid, severity, when, action in (
+        (7, Severity.ERROR, "12 s ago: ", "restart the program"),
+        (
+            8,
+            Severity.WARNING,
+            "12 s ago, of another program than this server: ",
+            "restart the program, not this server",
+        ),
+    ):
+        (found,) = said(with_process(trace, pid))
+        assert (found.severity, found.action) == (severity, action)
+        assert when in found.message
+
+
+def test_a_report_that_names_no_process_may_be_the_servers() -> None:
+    assert (TOUCHED.pid, FREED.pid) == (7, None)
+    (found,) = said(with_process(reported((12, ids.gpu(0), FREED, Severity.ERROR)), 8))
+    assert (found.severity, "another program" in found.message) == (Severity.ERROR, False)
 
 
 def test_several_gpus_with_one_code_are_one_thing_to_know() -> None:

@@ -10,7 +10,7 @@ from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import gpu_names, on_gpus
 from llmtop.analysis.series.readings import gpu_tracks, own_gpus
 from llmtop.analysis.server.fault import for_s
-from llmtop.model import Finding, Severity, Trace, TrackId, XidReport
+from llmtop.model import Finding, Severity, Trace, TrackId, TrackKind, XidReport
 
 if TYPE_CHECKING:
     from llmtop.model import Mark
@@ -39,16 +39,25 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
 def _finding(trace: Trace, newest: XidReport, marks: list[Mark]) -> Finding:
     tracks = [TrackId(track) for track in dict.fromkeys(mark.track for mark in marks)]
     is_of_others = {ids.gpu_of(track) for track in tracks} <= _gpus_of_others(trace)
+    hit_another = _hit_another(trace, newest)
+    severity = Severity.WARNING if hit_another and marks[0].severity is Severity.ERROR else marks[0].severity
+    when = f"{for_s(marks[0].t_ns, trace.end_ns)} ago{', of another program than this server' if hit_another else ''}"
     return Finding(
         rule=id,
-        severity=Severity.INFO if is_of_others else marks[0].severity,
+        severity=Severity.INFO if is_of_others else severity,
         subject=gpu_names(tracks).strip(),
-        message=f"XID {newest.code}{on_gpus(tracks)}, {for_s(marks[0].t_ns, trace.end_ns)} ago: {newest.meaning}",
+        message=f"XID {newest.code}{on_gpus(tracks)}, {when}: {newest.meaning}",
         evidence=tuple(_told(trace, mark) for mark in marks[:_LISTED]),
-        action=newest.action or _NO_ACTION,
+        action=f"{newest.action or _NO_ACTION}{', not this server' if hit_another and newest.action else ''}",
         next_command="sudo dmesg -T | grep -iE 'nvrm|xid' | tail",
         source=source,
     )
+
+
+def _hit_another(trace: Trace, report: XidReport) -> bool:
+    """Whether a process was hit that is none of the server's, as far as these are known."""
+    is_known = any(track.kind is TrackKind.PROCESS for track in trace.tracks.values())
+    return is_known and report.pid is not None and ids.process(report.pid) not in trace.tracks
 
 
 def _told(trace: Trace, mark: Mark) -> str:
