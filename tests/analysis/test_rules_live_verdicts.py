@@ -483,6 +483,14 @@ def test_gpu_bound_says_what_would_make_it_faster(change: dict[str, float], word
     assert words in only(gpu_bound, GPU_BOUND_SPINNING.but(**change)).action
 
 
+@pytest.mark.parametrize(
+    ("sm", "words"),
+    [(90.0, "no CPU can help; "), (64.0, "the CPU's side can give 36 % at most, in which the GPU rests; ")],
+)
+def test_gpu_bound_says_what_is_left_to_the_cpu(sm: float, words: str) -> None:
+    assert only(gpu_bound, GPU_BOUND_SPINNING.but(gpus=(sm,))).action.startswith(words)
+
+
 @pytest.mark.parametrize(("sync", "speaks"), [(0.29, False), (0.31, True)])
 def test_gpu_bound_waits_a_third_of_the_time(sync: float, speaks: bool) -> None:
     assert bool(found(gpu_bound, last(GPU_BOUND_SPINNING, sync=sync).but(gpus=(85.0,)))) == speaks

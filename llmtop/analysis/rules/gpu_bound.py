@@ -55,7 +55,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             message=f"GPU-bound{_praise(trace)}: the server waits for the GPU "
             f"({activity.by.title} {activity.value:.0f} %)",
             evidence=(*says_waiting(trace), *evidence),
-            action=_action(trace),
+            action=f"{_of_the_cpu(activity.value)}; {_action(trace)}",
             next_command=profiling.timeline_of_server(trace),
             source=source,
         )
@@ -80,15 +80,22 @@ def _waits(thread: ServerThread) -> float:
     return max(thread.shares.in_cuda_sync or 0.0, thread.blocked_on(GPU_WAITS))
 
 
+def _of_the_cpu(busy: float) -> str:
+    """What is to be had of the CPU's side: the time in which the GPU rests, and no more."""
+    if busy >= _NEVER_IDLE_PERCENT:
+        return "no CPU can help"
+    return f"the CPU's side can give {100 - busy:.0f} % at most, in which the GPU rests"
+
+
 def _action(trace: Trace) -> str:
     """What would make it faster: by which part of the chip is at its limit."""
     dram, tensor = (_busiest(trace, metric) for metric in (v.GPU_DRAM, v.GPU_TENSOR))
     if dram >= BOUND_PERCENT and dram > tensor:
-        return f"no CPU can help; memory is the limit: {one_of(larger_batches(trace), fewer_bytes(trace))}"
+        return f"memory is the limit: {one_of(larger_batches(trace), fewer_bytes(trace))}"
     if tensor >= BOUND_PERCENT:
-        return f"no CPU can help; arithmetic is the limit: {less_arithmetic(trace)}"
+        return f"arithmetic is the limit: {less_arithmetic(trace)}"
     better = one_of(larger_batches(trace), "fused kernels")
-    return f"no CPU can help; neither memory nor tensor cores are at their limit: {better}"
+    return f"neither memory nor tensor cores are at their limit: {better}"
 
 
 def _busiest(trace: Trace, metric: Metric) -> float:
