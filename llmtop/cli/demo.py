@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from llmtop.cli import live
-from llmtop.errors import LlmtopError
+from llmtop.errors import LlmtopError, UsageError
 
 if TYPE_CHECKING:
     from llmtop.demo import DemoServer
@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if args.incident == LIST:
         return print_incidents()
     if isinstance(args.incident, DemoReplay):
+        refuse_options_of_a_server(args)
         return play(args.incident)
     staged = args.incident or HEALTHY
     reason = staged.why_not()
@@ -73,6 +74,22 @@ def run(args: argparse.Namespace) -> int:
                 return serve(server, args.seconds, may_end=args.incident is not None)
             look = live.look_options(args, live.dtype(server.description["dtype"]))
             return live.watch(live.find(server.pid), look, seconds=args.seconds, interval=args.interval)
+
+
+def refuse_options_of_a_server(args: argparse.Namespace) -> None:
+    """Say which option a recording has no use for.
+
+    Raises:
+        UsageError: There is one.
+    """
+    given = {
+        "--server-only": args.server_only,
+        "--load": args.load is not None,
+        "--port": args.port != 0,
+        "--after": args.after != BEGIN_S,
+    }
+    if wrong := next((option for option, is_given in given.items() if is_given), None):
+        raise UsageError(f"{wrong} is of a server, and this incident is a recording: leave it out")
 
 
 def incident(text: str) -> Incident | DemoReplay | str:

@@ -170,3 +170,14 @@ def test_the_demo_needs_a_terminal_before_it_starts_anything() -> None:
 def test_ports_are_checked(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="not a port"):
         port(text)
+
+
+@pytest.mark.parametrize("option", [["--server-only"], ["--load"], ["--no-load"], ["--port", "1"], ["--after", "3"]])
+def test_a_recorded_incident_takes_nothing_that_is_of_a_server(
+    option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["demo", "--incident", "gpu-xid", *option]) == 2
+    wrong = option[0].replace("--no-", "--")
+    assert capsys.readouterr().err == (
+        f"llmtop: {wrong} is of a server, and this incident is a recording: leave it out\n"
+    )
