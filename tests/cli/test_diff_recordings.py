@@ -135,6 +135,7 @@ def test_a_recording_beside_itself_has_changed_nowhere(capsys: pytest.CaptureFix
     assert {one["change"] for one in found["numbers"]} <= {0.0, None}
     assert found["verdict"] == "nothing of the server's changed by more than 10 %"
     assert (found["findings"]["came"], found["findings"]["went"], found["setup"]) == ([], [], [])
+    assert found["cautions"] == ["they are the same moment of one recording"]
 
 
 @pytest.mark.parametrize("kind", ["text", "md", "html"])

@@ -216,6 +216,8 @@ def _why_not(before: Trace, after: Trace, window_ns: int) -> Iterator[str]:
 
 
 def _cautions(before: Trace, after: Trace, numbers: Iterable[ChangedNumber]) -> Iterator[str]:
+    if _between_ns(before, after) == 0:
+        yield "they are the same moment of one recording"
     load = next((one for one in numbers if one.key == "requests_per_s"), None)
     if load is not None and load.change is not None and not 1 / _SAME_LOAD <= 1 + load.change <= _SAME_LOAD:
         yield f"the load is another one ({load.before.text} and {load.after.text}): latencies and shares follow it"
