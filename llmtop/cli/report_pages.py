@@ -105,10 +105,11 @@ def _row(row: PageRow) -> Json:
 
 
 def _said(trace: Trace, pages: Pages) -> Iterator[str]:
-    """What is said of all values of a part, what is missing, and where all of it comes from."""
+    """What is said of all values of a part, why some are not known, what is missing, and where all of it comes from."""
     names = kernels_of(trace).short_name
     known = {i: page for i, page in pages.items() if isinstance(page, SectionPage)}
     yield from (f"{names(i)}: {page}" for i, page in pages.items() if isinstance(page, Unknown))
     yield from (f"{names(i)}: {text}" for i, page in known.items() for part in page.parts for text in part.says)
+    yield from (f"{names(i)}: {why}" for i, page in known.items() for why in page.unknown)
     yield from (f"{names(i)}: {page.missing}" for i, page in known.items() if page.missing is not None)
     yield from dict.fromkeys(page.source for page in known.values())

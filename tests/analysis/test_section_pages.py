@@ -295,6 +295,21 @@ def test_metrics_asked_for_by_name_have_a_table() -> None:
     ]
 
 
+def test_what_the_report_does_not_have_is_named_once_for_each_reason() -> None:
+    page = page_of(section_tables, load(LADDER))
+    (said,) = page.unknown
+    names, _, why = said.partition(": ")
+    unknown = [row.name for _, row in page.rows if isinstance(row.value, Unknown)]
+    assert names.split(", ") == list(dict.fromkeys(unknown))
+    assert why.endswith("(ncu --query-metrics lists what the GPU counts)")
+
+
+def test_a_launch_that_failed_has_no_tables_and_says_so() -> None:
+    found = section_tables(made(Launch("k", grid=(0, 0, 0)), sections=("SpeedOfLight",)), 0)
+    assert isinstance(found, Unknown)
+    assert "the launch failed" in found.reason
+
+
 # -- all of them ----------------------------------------------------------------------------------------------------
 
 

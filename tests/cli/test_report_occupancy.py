@@ -52,6 +52,12 @@ def test_the_document_follows_the_schema() -> None:
     assert told["curves"]["shared_bytes"] == [[0, 0.125], [116736, 0.0625]]
 
 
+def test_an_occupancy_that_is_not_known_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    said = report_by(load(LADDER.with_name("few-metrics.ncu-rep.xz")), "text", "occupancy")
+    assert "copy_at_roof: achieved: occupancy not collected (add --section Occupancy)" in said
+
+
 def test_what_is_not_known_is_unknown_in_the_document() -> None:
     few = json.loads(report_by(load(LADDER.with_name("few-metrics.ncu-rep.xz")), "json", "occupancy"))
     jsonschema.validate(few, SCHEMA)

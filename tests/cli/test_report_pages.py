@@ -60,6 +60,13 @@ def test_csv_has_numbers_in_their_units_and_what_to_do(capsys: pytest.CaptureFix
     assert rows["mio_throttle"]["advice"].startswith("use fewer, wider accesses")
 
 
+def test_what_the_report_does_not_have_has_its_reason_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    said = report_by(load(LADDER), "text", "sections", "sgemm_smem")
+    assert "sgemm_smem: Maximum Sampling Interval, " in said
+    assert "does not count it (ncu --query-metrics lists what the GPU counts)" in said
+
+
 def test_csv_says_which_half_is_missing_in_a_row_of_its_own() -> None:
     *_, last = csv.DictReader(io.StringIO(report_by(made(Launch("k", metrics=LOADS)), "csv", "warps")))
     assert (last["kernel"], last["name"], last["value"]) == ("k", "", "")

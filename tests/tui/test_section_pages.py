@@ -54,6 +54,7 @@ def test_what_a_value_means_stands_beside_it_where_there_is_room() -> None:
         " Registers Per Thread  64 register/thread",
         " Cycles                      2.00 M cycle",
         "",
+        "– new: not collected",
         "– pipes not collected",
         "$ ncu --section X",
     ]

@@ -22,8 +22,9 @@ _INDENT = "   "
 
 
 def section_page_lines(page: SectionPage, width: int, look: Look) -> list[Strip]:
-    """All of it: the parts below each other, and what is missing last."""
+    """All of it: the parts below each other, why values in them are not known, and what is missing last."""
     strips = [strip for part in page.parts for strip in _part(part, width, look)]
+    strips += [strip for why in page.unknown for strip in prose(f"{look.glyphs.unknown} {why}", width, look, "dim")]
     if page.missing is not None:
         strips += prose(f"{look.glyphs.unknown} {page.missing.reason}", width, look, "dim")
         strips += prose(f"$ {page.missing.remedy}" if page.missing.remedy else "", width, look, "accent")

@@ -56,7 +56,7 @@ def _cells(page: OccupancyWhatIf | Unknown) -> tuple[Cell, ...]:
 
 
 def said_of_occupancy(trace: Trace, name: str = "") -> list[str]:
-    """What would help the kernels with the most time, and where all of it comes from."""
+    """What would help the kernels with the most time, why others are not known, and where all of it comes from."""
     pages = occupancy_pages(trace, name)
     if isinstance(pages, Unknown):
         return [str(pages)]
@@ -65,4 +65,6 @@ def said_of_occupancy(trace: Trace, name: str = "") -> list[str]:
     helped = [f"{names(i)}: {change}" for i, page in known.items() for change in page.changes]
     more = [f"{len(helped) - _TOLD} more changes (--format csv lists all)"] if len(helped) > _TOLD else []
     unknown = [f"{names(i)}: {page}" for i, page in pages.items() if isinstance(page, Unknown)]
+    achieved = {i: page.achieved for i, page in known.items()}
+    unknown += [f"{names(i)}: achieved: {why}" for i, why in achieved.items() if isinstance(why, Unknown)]
     return [*helped[:_TOLD], *more, *unknown, f"possible and what helps: {SOURCE}"]

@@ -94,6 +94,15 @@ class SectionPage:
         """All values with the part that each is in."""
         return ((part, row) for part in self.parts for row in part.rows)
 
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Why values are not known, with their names: a sentence for each reason."""
+        names: dict[Unknown, dict[str, None]] = {}
+        for _, row in self.rows:
+            if isinstance(row.value, Unknown):
+                names.setdefault(row.value, {})[row.name] = None
+        return tuple(f"{', '.join(named)}: {why}" for why, named in names.items())
+
 
 PageOf: TypeAlias = Callable[[Trace, int], SectionPage | Unknown]
 """What makes a page of a launch; why there is none."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.counting import not_counted
 from llmtop.analysis.kernels.section_page import PagePart, PageRow, SectionPage
-from llmtop.analysis.kernels.table import kernels_of
+from llmtop.analysis.kernels.table import FAILED, kernels_of
 from llmtop.model import Instances, Unknown
 
 if TYPE_CHECKING:
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from llmtop.model import KernelDetails, Trace
 
 SOURCE = "the report's own sections, with the labels of the tool"
-_NOT_COLLECTED = Unknown("the section names it, and the report does not have it: this GPU or this tool cannot count it")
+_NOT_COLLECTED = Unknown(
+    "a section names it, and the report does not have it: this GPU or this version of the tool does not count it",
+    "ncu --query-metrics lists what the GPU counts",
+)
 _NUMA = (
     ("CPUs near the GPU", "numa__cpu_affinity"),
     ("NUMA node by CPU", "numa__id_cpu"),
@@ -29,9 +32,12 @@ def section_tables(trace: Trace, launch: int) -> SectionPage | Unknown:
     """All of one launch; why there are none."""
     if (why := not_counted(trace)) is not None:
         return why
-    details = kernels_of(trace).table.details
+    kernels = kernels_of(trace)
+    details = kernels.table.details
     if details is None:
         return Unknown("this capture has no sections")
+    if kernels.has_failed(launch):
+        return FAILED
     parts = (*_tables(details, launch), *_numa(details, launch))
     return SectionPage(launch, parts, SOURCE) if parts else Unknown("this capture has no sections")
 
