@@ -83,9 +83,10 @@ class TableView(Protocol):
 
 
 class Quality(StrEnum):
-    """How far a roofline point can be trusted."""
+    """How far a roofline point, or a part of a step, can be trusted."""
 
     MEASURED = "measured"
+    LOWER_BOUND = "lower bound"
     UPPER_BOUND = "upper bound"
     ESTIMATE = "estimate"
 

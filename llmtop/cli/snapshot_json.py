@@ -263,6 +263,7 @@ def _budget(budget: TokenBudget) -> Json:
         "batch": budget.batch,
         "tokens_per_step": budget.tokens_per_step,
         "terms": [_budget_term(term) for term in budget.terms],
+        "scaling_tax": document_or_why(budget.scaling_tax, lambda tax: {"at_least": tax[0], "at_most": tax[1]}),
         "gains": [_budget_gain(gain) for gain in budget.gains],
         "notes": list(budget.notes),
     }

@@ -216,6 +216,7 @@ def test_the_parts_of_a_step_add_up() -> None:
     assert seen["terms"][0]["part"] == "weights"
     assert all(0 <= gain["at_least_s"] <= gain["at_most_s"] for gain in seen["gains"])
     assert {gain["part"] for gain in seen["gains"]} == {"weights", "prompts", "rest"}
+    assert seen["scaling_tax"]["unknown"] == "no layer of the model is shared between GPUs"
 
 
 def test_what_requests_get_and_how_far_a_batch_goes() -> None:

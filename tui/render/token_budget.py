@@ -23,10 +23,11 @@ _ROLES = {
     BudgetPart.KV_CACHE: "series3",
     BudgetPart.COMPUTE: "compute",
     BudgetPart.PROMPTS: "series2",
+    BudgetPart.COMMUNICATION: "series4",
     BudgetPart.LATE_CPU: "warn",
     BudgetPart.REST: "dim",
 }
-_NAME, _TIME, _SHARE, _SURE = 9, 9, 7, 10
+_NAME, _TIME, _SHARE, _SURE = 13, 9, 7, 12
 _INDENT = 2
 
 

@@ -50,12 +50,13 @@ _SMALL_BATCH = 16.0
 """Running requests up to which verifying drafts is nearly free (the 70B case study, round 3)."""
 _LEAST_DRAFTED = 100.0
 """Drafted tokens, below which nothing is said of how many are taken."""
-_PRECISION, _COMPILATION, _GRAPHS, _DRAFTS, _BATCHES = (
+_PRECISION, _COMPILATION, _GRAPHS, _OVERLAP, _DRAFTS, _BATCHES = (
     f"Performance Engineering, {where}"
     for where in (
         "napkin math 1.2",
         "napkin math 1.3",
         "CUDA graphs",
+        "communication-computation overlap",
         "the 70B case study, round 3",
         "batch size as the universal control knob",
     )
@@ -216,6 +217,14 @@ def _of_prompts(step: MeasuredStep, term: BudgetTerm) -> Iterator[BudgetGain]:
 # Time of the CPU, and what is left
 
 
+def _of_communication(step: MeasuredStep, term: BudgetTerm) -> Iterator[BudgetGain]:
+    sent_s = term.seconds - term.waiting_s
+    how = "all of its least time, where a layer computes for longer than it sends: T_comm - T_overlap"
+    yield BudgetGain(term.part, "communication behind computation", 0.0, sent_s, how, _OVERLAP)
+    how = "all that the others wait: see the late rank's threads"
+    yield BudgetGain(term.part, "the late rank in step with the others", 0.0, term.waiting_s, how)
+
+
 def _of_late_cpu(step: MeasuredStep, term: BudgetTerm) -> Iterator[BudgetGain]:
     graphs = switch_on(step.trace, Feature.CUDA_GRAPHS, "CUDA graphs")
     if graphs and term.working_s > 0:
@@ -259,6 +268,7 @@ _BY_PART: Mapping[BudgetPart, Callable[[MeasuredStep, BudgetTerm], Iterator[Budg
     BudgetPart.KV_CACHE: _of_cache,
     BudgetPart.COMPUTE: _of_compute,
     BudgetPart.PROMPTS: _of_prompts,
+    BudgetPart.COMMUNICATION: _of_communication,
     BudgetPart.LATE_CPU: _of_late_cpu,
     BudgetPart.REST: _of_rest,
 }

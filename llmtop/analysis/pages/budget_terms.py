@@ -22,6 +22,7 @@ class BudgetPart(StrEnum):
     KV_CACHE = "KV cache"
     COMPUTE = "compute"
     PROMPTS = "prompts"
+    COMMUNICATION = "communication"
     LATE_CPU = "late CPU"
     REST = "rest"
 
@@ -33,9 +34,11 @@ class BudgetTerm:
     Attributes:
         seconds: Of one mean step; of the rest it may be below zero.
         source: What it was computed or read from.
-        details: Of late CPU, by what the engine's thread did: words and seconds, the largest first.
+        details: Words and seconds, the largest first: of late CPU, by what the engine's thread did; of communication,
+            what it is made of and who says so.
         working_s: Of late CPU, while that thread worked: launches are in it.
         collecting_s: Of late CPU, while Python's garbage collector ran on that thread.
+        waiting_s: Of communication, while the other GPUs waited for a late rank.
     """
 
     part: BudgetPart
@@ -45,6 +48,7 @@ class BudgetTerm:
     details: tuple[tuple[str, float], ...] = ()
     working_s: float = 0.0
     collecting_s: float = 0.0
+    waiting_s: float = 0.0
 
 
 @frozen

@@ -64,6 +64,7 @@ class ModelSize:
         source: What this was computed from.
         attention_width: Layers x heads x head size: 4 FLOP each for every token of its context that a token attends to;
             None where only the model's name is known.
+        layers: None likewise.
     """
 
     dense: float
@@ -78,6 +79,7 @@ class ModelSize:
     kv_value_bytes: float
     source: str
     attention_width: int | None = None
+    layers: int | None = None
 
     @property
     def parameters(self) -> float:
@@ -158,6 +160,7 @@ def _size_by_config(target: Target, bits: float) -> ModelSize | Unknown:
         kv_value_bytes=_kv_value_bytes(target, value_bytes),
         source=source,
         attention_width=layers * _attended(config, width, known[2]),
+        layers=layers,
     )
 
 

@@ -45,6 +45,22 @@ class _Rank:
     source: str
 
 
+@frozen
+class LateRank:
+    """A rank that the others of its group wait for, over the last 15 s.
+
+    Attributes:
+        waits: The share of the time that it waits for the GPU and the others; `peers_wait` is the median of its peers'.
+        elsewhere: What its clocks say that it does instead.
+    """
+
+    thread: ServerThread
+    waits: float
+    peers_wait: float
+    source: str
+    elsewhere: str
+
+
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """A rank that waits least and does something else; and each GPU that departs from its peers."""
     gpus = server_gpus(trace)
@@ -52,26 +68,22 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         yield from unjudged(id, lacks_gauges(trace, [gpu.id for gpu in gpus], v.GPU_SM_CLOCK, v.GPU_SM))
     departing = stragglers(trace, gpus)
     told: set[TrackId] = set()
-    for late, peers in _late_ranks(trace):
-        elsewhere = _elsewhere(trace, late, peers)
-        if elsewhere is not None:
-            own = [gpu for gpu in _gpus_of(trace, late) if gpu in departing]
-            told.update(own)
-            yield _late(
-                trace, late, peers, elsewhere, [f"{gpu_names([gpu])}: {in_words(departing[gpu])}" for gpu in own]
-            )
+    for late in late_ranks(trace):
+        own = [gpu for gpu in _gpus_of(trace, late.thread.row.pid) if gpu in departing]
+        told.update(own)
+        yield _late(trace, late, [f"{gpu_names([gpu])}: {in_words(departing[gpu])}" for gpu in own])
     yield from (_departs(gpu, departures) for gpu, departures in departing.items() if gpu not in told)
 
 
-def _late(trace: Trace, late: _Rank, peers: Sequence[_Rank], elsewhere: str, gpus: Sequence[str]) -> Finding:
-    usual = median(peer.waits for peer in peers)
-    waits = f"waits {percent(100 * late.waits)} of the time in CUDA and NCCL, its peers {percent(100 * usual)}"
+def _late(trace: Trace, late: LateRank, gpus: Sequence[str]) -> Finding:
+    usual = percent(100 * late.peers_wait)
+    waits = f"waits {percent(100 * late.waits)} of the time in CUDA and NCCL, its peers {usual}"
     return Finding(
         rule=id,
         severity=Severity.WARNING,
         subject=late.thread.name,
         message=f"{late.thread.name} is late: it {waits}",
-        evidence=(f"{late.thread.name} {waits} ({late.source})", elsewhere, *gpus),
+        evidence=(f"{late.thread.name} {waits} ({late.source})", late.elsewhere, *gpus),
         action="all other ranks wait for this one: see what it does instead, and pin it to free cores near its GPU",
         next_command=commands.stacks(trace, late.thread.row.pid),
         source=source,
@@ -92,13 +104,14 @@ def _departs(gpu: TrackId, departures: Sequence[Departure]) -> Finding:
     )
 
 
-def _late_ranks(trace: Trace) -> Iterator[tuple[_Rank, Sequence[_Rank]]]:
-    """Of each group of ranks the one that waits least, with its peers, where it waits much less than they do."""
+def late_ranks(trace: Trace) -> Iterator[LateRank]:
+    """Of each group of ranks the one that waits much less than its peers do, and is at something else meanwhile."""
     for group in _groups(trace).values():
         late = min(group, key=lambda rank: rank.waits)
         peers = [rank for rank in group if rank is not late]
-        if peers and median(peer.waits for peer in peers) - late.waits >= _LESS:
-            yield late, peers
+        usual = median(peer.waits for peer in peers) if peers else 0.0
+        if peers and usual - late.waits >= _LESS and (elsewhere := _elsewhere(trace, late, peers)) is not None:
+            yield LateRank(late.thread, late.waits, usual, late.source, elsewhere)
 
 
 def _groups(trace: Trace) -> Mapping[str, Sequence[_Rank]]:
@@ -149,10 +162,10 @@ def _spent(thread: ServerThread) -> dict[str, float]:
     return {"at work on its CPU": shares.working, "in the run queue": shares.run_queue, "asleep elsewhere": asleep}
 
 
-def _gpus_of(trace: Trace, rank: _Rank) -> Iterator[TrackId]:
-    """The GPUs that a rank's process holds memory on."""
+def _gpus_of(trace: Trace, pid: int) -> Iterator[TrackId]:
+    """The GPUs that a process holds memory on."""
     for track in trace.tracks_of(TrackKind.GPU_PROCESS):
-        if ids.pid(track.id) == rank.thread.row.pid:
+        if ids.pid(track.id) == pid:
             yield track.parent or ids.gpu_of(track.id)
 
 
