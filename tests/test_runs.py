@@ -253,6 +253,7 @@ def test_the_table_of_ranks_stands_in_every_format(tmp_path: Path, run: RankRun,
     assert "Time by rank" in said
     for part in (
         "rank 2, last at 60 of 60 collectives",
+        "scaling tax: 33 % of the time of 4 GPUs",
         "imbalance of computing: largest / mean 1.33",
         "clock of rank 1",
     ):
@@ -269,6 +270,12 @@ def test_the_document_of_a_run_follows_the_schema(
     assert [(row["name"], row["last"]) for row in found["by"]["rows"]] == [
         ("rank 0", 0), ("rank 1", 0), ("rank 2", 60), ("rank 3", 0),
     ]  # fmt: skip
+    rows, tax = found["by"]["rows"], found["by"]["scaling_tax"]
+    whole_ns = sum(row["gpu_ns"] for row in rows)
+    assert tax["share"] == pytest.approx(sum(row["exposed_ns"] for row in rows) / whole_ns)
+    waits_ns = sum(run.waits(rank) for rank in range(4))
+    assert tax["waiting"] == pytest.approx(waits_ns / whole_ns, rel=0.01)
+    assert tax["waiting"] < tax["share"] < 0.5
 
 
 def test_reports_apart_are_refused_with_the_way_to_go_on(

@@ -23,7 +23,7 @@ from llmtop.analysis.kernels.breakdown.breakdown_table import (
     spread_of,
     why_slow,
 )
-from llmtop.analysis.kernels.breakdown.ranks import rank_lines
+from llmtop.analysis.kernels.breakdown.ranks import rank_lines, scaling_tax_of
 from llmtop.analysis.tables import csv_line
 from llmtop.cli.documents import fact
 from llmtop.cli.part_table import PartTable, WantedTable
@@ -85,9 +85,15 @@ def _document(found: Breakdown) -> Json:
         "by": str(found.by),
         "found": found.found,
         "sureness": found.sureness,
+        "scaling_tax": _tax(found),
         "spreads": [_spread(one) for one in found.spreads],
         "rows": [_row(one) for one in found.parts],
     }
+
+
+def _tax(found: Breakdown) -> Json:
+    tax = scaling_tax_of(found.parts) if found.by is By.RANK else None
+    return None if tax is None else {"share": tax.share, "waiting": tax.waiting}
 
 
 def _spread(spread: Spread) -> Json:

@@ -10,10 +10,10 @@ import pytest
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.links import peer_bandwidth
+from llmtop.analysis.gpus.scaling import ALL_REDUCE_BEGINS_S, ring_bytes, scaling_tax
 from llmtop.analysis.pages.budget_gains import budget_gains
 from llmtop.analysis.pages.budget_terms import BudgetPart, BudgetTerm
 from llmtop.analysis.pages.token_budget import TokenBudget, token_budget
-from llmtop.analysis.gpus.scaling import ALL_REDUCE_BEGINS_S, ring_bytes, scaling_tax
 from llmtop.analysis.series.readings import gpu_tracks
 from llmtop.analysis.views import Quality
 from llmtop.facts import SETTINGS_OF

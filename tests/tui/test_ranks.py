@@ -52,6 +52,7 @@ async def test_a_folder_of_ranks_is_one_tab_with_a_table_of_them(folder: Path, s
         shown = app.screen_text()
         assert "Steps: ranks" in shown
         assert "largest / mean 1.28 (rank 1); waited for: rank 1," in shown
+        assert ("ms; scaling tax " in shown) is (size[0] == 120)
         await pilot.press("down")
         await settle(pilot)
         assert "it was the last at 30, for which the others waited" in app.screen_text()

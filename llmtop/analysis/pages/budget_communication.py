@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.links import nvlink_bytes_per_s, peer_bandwidth
-from llmtop.analysis.pages.budget_terms import BudgetPart, BudgetTerm
 from llmtop.analysis.gpus.scaling import ALL_REDUCE_BEGINS_S, ring_bytes
+from llmtop.analysis.pages.budget_terms import BudgetPart, BudgetTerm
 from llmtop.analysis.rules.straggler import late_ranks
 from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import step_increase

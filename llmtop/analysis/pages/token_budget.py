@@ -25,6 +25,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
+from llmtop.analysis.gpus.scaling import scaling_tax
 from llmtop.analysis.pages.budget_communication import SharedStep, communication_notes, communication_term
 from llmtop.analysis.pages.budget_gains import MeasuredStep, budget_gains
 from llmtop.analysis.pages.budget_terms import BudgetGain, BudgetPart, BudgetTerm
@@ -36,7 +37,6 @@ from llmtop.analysis.roofline.efficiency import (
     tensor_peak_of,
 )
 from llmtop.analysis.roofline.model_facts import ModelSize, model_size
-from llmtop.analysis.gpus.scaling import scaling_tax
 from llmtop.analysis.series.readings import counter_rate, mean, server_track, target_gpus, why_kind_missing, why_no_gpu
 from llmtop.analysis.server.tokens import output_tokens, prompt_tokens
 from llmtop.analysis.threads.cells import COLLECTING, CUDA_SYNC, ON_CPU, WORKING

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.gpus.scaling import scaling_tax
 from llmtop.analysis.kernels.communication import communication
 from llmtop.analysis.timeline.clock_words import clock_text, clocks_text
 from llmtop.frozen import frozen
@@ -28,14 +29,45 @@ class RankMeeting:
         computing_ns: With at least one kernel running that does not communicate.
         operations: Those in which it met others, as far as that can be told.
         waiting_ns: From when it was there to when the last one was.
+        exposed_waiting_ns: The part of it in which it computes nothing.
         last: In how many of them it was the last; `waited_for_ns` is what all others waited for it meanwhile.
     """
 
     computing_ns: int
     operations: int
     waiting_ns: int
+    exposed_waiting_ns: int
     last: int
     waited_for_ns: int
+
+
+@frozen
+class ScalingTax:
+    """What GPUs lose to there being several of them, as shares of their time, 0 to 1.
+
+        tax = 1 - efficiency of all / efficiency of one alone = exposed communication / time
+
+    A GPU alone would do the same work without communication, and be as efficient in all of its time as it is in what
+    is left of it here (Performance Engineering, napkin math 1.5: the scaling tax). That the work of one may be less
+    than that of another, which then idles outside of collectives, is not in it.
+
+    Attributes:
+        share: Of the time of all GPUs together; `waiting` is the part of it before the last one has come.
+    """
+
+    share: float
+    waiting: float
+
+
+def scaling_tax_of(parts: Sequence[TimePart]) -> ScalingTax | None:
+    """The tax of the rows by rank; None where fewer than two of them communicate."""
+    met = [(part.account, part.met) for part in parts if part.met is not None]
+    whole_ns = sum(part.account.gpu_ns for part in parts)
+    if len(met) < 2 or not whole_ns:
+        return None
+    exposed_ns = sum(account.exposed_ns for account, _ in met)
+    waiting_ns = sum(one.exposed_waiting_ns for _, one in met)
+    return ScalingTax(scaling_tax(whole_ns - exposed_ns, whole_ns), waiting_ns / whole_ns)
 
 
 @lru_cache(maxsize=2)
@@ -47,6 +79,7 @@ def meetings(trace: Trace) -> Mapping[TrackId, RankMeeting]:
             one.computing_ns,
             one.matched,
             one.waiting_ns,
+            one.exposed_waiting_ns,
             one.last,
             sum(dict(other.waits_for).get(one.gpu, 0) for other in every),
         )
@@ -55,12 +88,14 @@ def meetings(trace: Trace) -> Mapping[TrackId, RankMeeting]:
 
 
 def rank_lines(trace: Trace, parts: Sequence[TimePart]) -> Iterator[str]:
-    """What stands with the table of ranks: imbalance, who is waited for, and how moments are compared at all.
+    """What stands with the table of ranks: scaling tax, imbalance, who is waited for, how moments are compared at all.
 
     Args:
         trace: Any timeline.
         parts: The rows of `Breakdown` by rank.
     """
+    if (tax := scaling_tax_of(parts)) is not None:
+        yield _taxed(tax, len(parts))
     yield from map("imbalance of {}".format, _imbalance(parts))
     yield from map("waited for: {}".format, _waited_for(parts))
     if len(trace.parts) > _LISTED:
@@ -71,10 +106,17 @@ def rank_lines(trace: Trace, parts: Sequence[TimePart]) -> Iterator[str]:
 
 
 def rank_summary(parts: Sequence[TimePart]) -> str:
-    """The two most important of these in a line."""
-    late = max(parts, key=_waited_for_ns)
+    """The most important of these in a line."""
+    late, tax = max(parts, key=_waited_for_ns), scaling_tax_of(parts)
+    taxed = [] if tax is None else [f"scaling tax {percent(100 * tax.share)}"]
     waited = [f"waited for: {late.name}, {duration(ns)}"] if (ns := _waited_for_ns(late)) else []
-    return "; ".join([*(said.rpartition(":")[0] + ")" for said in _imbalance(parts)), *waited])
+    return "; ".join([*(said.rpartition(":")[0] + ")" for said in _imbalance(parts)), *waited, *taxed])
+
+
+def _taxed(tax: ScalingTax, gpus: int) -> str:
+    waiting = f", {percent(100 * tax.waiting)} waiting for the last one to come" if tax.waiting else ""
+    share = percent(100 * tax.share)
+    return f"scaling tax: {share} of the time of {gpus} GPUs is communication that no computation covers{waiting}"
 
 
 def _waited_for_ns(part: TimePart) -> int:
