@@ -22,6 +22,7 @@ from llmtop.model import (
     Unknown,
     Value,
 )
+from llmtop.parsers.metric_units import unit_of
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT.parent / "shared" / "samples"
@@ -101,7 +102,7 @@ class FakeDetails:
         return self.values[i]
 
     def unit(self, metric: str) -> str:
-        return ""
+        return unit_of(metric)
 
     def instances(self, i: int, metric: str) -> Instances | Unknown:
         return self.split.get(i, {}).get(metric, Unknown("not collected"))

@@ -18,7 +18,7 @@ from llmtop.cli.part_table import PartTable, WantedTable
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from llmtop.analysis.tables import RowTable
     from llmtop.analysis.views import Cell
@@ -96,11 +96,13 @@ def _document(trace: Trace, launch: int, page: SectionPage | Unknown) -> Json:
 
 
 def _part(part: PagePart) -> Json:
-    return {"title": part.title, "says": list(part.says), "rows": [_row(row) for row in part.rows]}
+    return {"title": part.title, "says": [*part.says, *part.asides], "rows": [_row(row) for row in part.rows]}
 
 
 def _row(row: PageRow) -> Json:
     told = {key: value if value is None else fact(value) for key, value in _of_row(row).items()}
+    if row.points:
+        return {**told, "points": [list(point) for point in row.points]}
     return {**told, "samples": list(row.samples)} if row.samples else told
 
 
@@ -110,6 +112,16 @@ def _said(trace: Trace, pages: Pages) -> Iterator[str]:
     known = {i: page for i, page in pages.items() if isinstance(page, SectionPage)}
     yield from (f"{names(i)}: {page}" for i, page in pages.items() if isinstance(page, Unknown))
     yield from (f"{names(i)}: {text}" for i, page in known.items() for part in page.parts for text in part.says)
-    yield from (f"{names(i)}: {why}" for i, page in known.items() for why in page.unknown)
+    yield from _unknown({i: page.unknown for i, page in known.items()}, names)
     yield from (f"{names(i)}: {page.missing}" for i, page in known.items() if page.missing is not None)
     yield from dict.fromkeys(page.source for page in known.values())
+
+
+def _unknown(said: Mapping[int, tuple[str, ...]], names: Callable[[int], str]) -> Iterator[str]:
+    """Why values are not known: once for all kernels of which the same is said."""
+    launches: dict[str, list[int]] = {}
+    for i, sentences in said.items():
+        for why in sentences:
+            launches.setdefault(why, []).append(i)
+    for why, of in launches.items():
+        yield f"{names(of[0]) if len(of) == 1 else f'{len(of)} of {len(said)} kernels'}: {why}"

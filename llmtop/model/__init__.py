@@ -12,12 +12,14 @@ Each module holds one sort of thing; all of them are imported from here.
 from llmtop.model.engines import KEPT_NAME, Default, Engine, ExposedNumber, Feature, FormerDefault, Knob, Role
 from llmtop.model.findings import Finding, IdleTime, Issue, Severity, Stretch
 from llmtop.model.kernels import (
+    ChartKind,
     Instances,
     KernelCode,
     KernelCodes,
     KernelDetails,
     KernelTable,
     RuleResult,
+    SectionChart,
     SectionTable,
     SourceText,
 )
@@ -62,6 +64,7 @@ __all__ = [
     "TORCH_ALLOCATED",
     "TORCH_GROWN",
     "TORCH_RESERVED",
+    "ChartKind",
     "ClockBasis",
     "ClockFit",
     "Default",
@@ -94,6 +97,7 @@ __all__ = [
     "Role",
     "RuleResult",
     "SanitizerError",
+    "SectionChart",
     "SectionTable",
     "Series",
     "Severity",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
@@ -55,13 +56,63 @@ class Instances:
     values: tuple[Value, ...]
 
 
+class ChartKind(StrEnum):
+    """What stands below the head of a section."""
+
+    TABLE = "table"
+    BARS = "bars"
+    HISTOGRAM = "histogram"
+    LINE = "line"
+    STATISTICS = "statistics"
+    """A table of metrics by the mean, the least, the most and the sum over all units."""
+    ROOFLINE = "roofline"
+    HOTSPOTS = "hotspots"
+    MEMORY = "memory"
+    EVICTION = "eviction policies of L2"
+    NVLINK = "NVLink"
+    NUMA = "NUMA"
+    TIMELINE = "timeline"
+    DAMAGED = "damaged"
+    """It cannot be read."""
+
+
+@frozen
+class SectionChart:
+    """One chart or table of a section, as its file describes it.
+
+    Attributes:
+        cells: (metric, the tool's label for it); of a line's values by x, the keys of the metric's instances.
+        marks: Where on x the kernel stands.
+        x_label, y_label: Of a line.
+        most: Where the axis of values ends; None where it follows them.
+        bins: Of a histogram; 0 where it does not say.
+        is_split: Bars are of what a metric's values are of (opcodes, units), in place of metrics.
+    """
+
+    kind: ChartKind
+    title: str
+    cells: tuple[tuple[str, str], ...] = ()
+    marks: tuple[tuple[str, str], ...] = ()
+    x_label: str = ""
+    y_label: str = ""
+    most: float | None = None
+    bins: int = 0
+    is_split: bool = False
+
+
 @frozen
 class SectionTable:
-    """What a section of a profiler's report shows first: (metric, the tool's label for it) in the tool's order."""
+    """What a section of a profiler's report shows.
+
+    Attributes:
+        rows: At its head: (metric, the tool's label for it) in the tool's order.
+        charts: What stands below; empty where the source has heads alone.
+    """
 
     id: str
     title: str
     rows: tuple[tuple[str, str], ...]
+    charts: tuple[SectionChart, ...] = ()
 
 
 class KernelDetails(Protocol):

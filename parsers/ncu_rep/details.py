@@ -35,6 +35,7 @@ _SEVERITY_BY_TYPE = {2: "warning", 3: "error", 4: "optimization"}
 """Of messages of rules; all others are "ok"."""
 _OF_ALL = 2
 """The type of a speedup of the whole program; others are of the kernel alone."""
+_CAPABILITY = ("device__attribute_compute_capability_major", "device__attribute_compute_capability_minor")
 _LINK = re.compile(r"@(?:url|section|sass|source):([^@]*)@")
 
 
@@ -153,15 +154,28 @@ class ReportDetails:
         return tuple(text(section.id) for section in self._launch(i).sections)
 
     def tables(self, i: int) -> tuple[SectionTable, ...]:
+        from llmtop.parsers.ncu_rep.section_bodies import CollectedMetrics, charts_of
+
+        chosen = CollectedMetrics(partial(self._has, i), self._compute_capability(i))
         ranked = sorted(self._launch(i).sections, key=lambda section: section.order)
         return tuple(
             SectionTable(
                 text(section.id),
                 text(section.title),
-                tuple((text(cell.metric), text(cell.label)) for cell in section.header.cells if cell.metric),
+                chosen.cells(section.header.cells),
+                tuple(charts_of(section.bodies, chosen)),
             )
             for section in ranked
         )
+
+    def _has(self, i: int, metric: str) -> bool:
+        """Whether kernel i has values of a metric, whether one or many."""
+        return self._id_by_name.get(metric, -1) in self._metric_by_id(i)
+
+    def _compute_capability(self, i: int) -> int:
+        """10 x major + minor; 0 where the report does not tell."""
+        major, minor = (self.metrics(i).get(name, 0) for name in _CAPABILITY)
+        return 0 if isinstance(major, str) or isinstance(minor, str) else int(10 * major + minor)
 
 
 def _metrics_of(launch: Callable[[int], pb.Launch], i: int) -> dict[int, pb.Metric]:

@@ -215,16 +215,18 @@ class LoadedFunction(_message.Message):
     def __init__(self, name: _Optional[bytes] = ..., address: _Optional[int] = ..., symbol: _Optional[int] = ...) -> None: ...
 
 class Section(_message.Message):
-    __slots__ = ("id", "title", "order", "header")
+    __slots__ = ("id", "title", "order", "header", "bodies")
     ID_FIELD_NUMBER: _ClassVar[int]
     TITLE_FIELD_NUMBER: _ClassVar[int]
     ORDER_FIELD_NUMBER: _ClassVar[int]
     HEADER_FIELD_NUMBER: _ClassVar[int]
+    BODIES_FIELD_NUMBER: _ClassVar[int]
     id: bytes
     title: bytes
     order: int
     header: SectionHeader
-    def __init__(self, id: _Optional[bytes] = ..., title: _Optional[bytes] = ..., order: _Optional[int] = ..., header: _Optional[_Union[SectionHeader, _Mapping]] = ...) -> None: ...
+    bodies: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, id: _Optional[bytes] = ..., title: _Optional[bytes] = ..., order: _Optional[int] = ..., header: _Optional[_Union[SectionHeader, _Mapping]] = ..., bodies: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class SectionHeader(_message.Message):
     __slots__ = ("cells",)
@@ -233,12 +235,178 @@ class SectionHeader(_message.Message):
     def __init__(self, cells: _Optional[_Iterable[_Union[SectionCell, _Mapping]]] = ...) -> None: ...
 
 class SectionCell(_message.Message):
-    __slots__ = ("metric", "label")
+    __slots__ = ("metric", "label", "split", "on", "options")
     METRIC_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    ON_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
     metric: bytes
     label: bytes
-    def __init__(self, metric: _Optional[bytes] = ..., label: _Optional[bytes] = ...) -> None: ...
+    split: bool
+    on: GpuFilter
+    options: _containers.RepeatedCompositeFieldContainer[CellOption]
+    def __init__(self, metric: _Optional[bytes] = ..., label: _Optional[bytes] = ..., split: bool = ..., on: _Optional[_Union[GpuFilter, _Mapping]] = ..., options: _Optional[_Iterable[_Union[CellOption, _Mapping]]] = ...) -> None: ...
+
+class CellOption(_message.Message):
+    __slots__ = ("metric",)
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    metric: bytes
+    def __init__(self, metric: _Optional[bytes] = ...) -> None: ...
+
+class GpuFilter(_message.Message):
+    __slots__ = ("first", "last", "ranges")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    ranges: _containers.RepeatedCompositeFieldContainer[GpuRange]
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[GpuRange, _Mapping]]] = ...) -> None: ...
+
+class GpuRange(_message.Message):
+    __slots__ = ("first", "last")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
+
+class SectionBody(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[BodyItem]
+    def __init__(self, items: _Optional[_Iterable[_Union[BodyItem, _Mapping]]] = ...) -> None: ...
+
+class BodyItem(_message.Message):
+    __slots__ = ("table", "bars", "histogram", "line", "group", "roofline", "hotspots", "statistics", "shared_memory", "device_memory", "memory_chart", "first_level_cache", "second_level_cache", "nvlink_topology", "nvlink_properties", "nvlink_throughput", "eviction", "numa", "timeline", "on")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    BARS_FIELD_NUMBER: _ClassVar[int]
+    HISTOGRAM_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    ROOFLINE_FIELD_NUMBER: _ClassVar[int]
+    HOTSPOTS_FIELD_NUMBER: _ClassVar[int]
+    STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_CHART_FIELD_NUMBER: _ClassVar[int]
+    FIRST_LEVEL_CACHE_FIELD_NUMBER: _ClassVar[int]
+    SECOND_LEVEL_CACHE_FIELD_NUMBER: _ClassVar[int]
+    NVLINK_TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    NVLINK_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    NVLINK_THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
+    EVICTION_FIELD_NUMBER: _ClassVar[int]
+    NUMA_FIELD_NUMBER: _ClassVar[int]
+    TIMELINE_FIELD_NUMBER: _ClassVar[int]
+    ON_FIELD_NUMBER: _ClassVar[int]
+    table: BodyTable
+    bars: BarChart
+    histogram: Histogram
+    line: LineChart
+    group: SectionBody
+    roofline: Titled
+    hotspots: Titled
+    statistics: Statistics
+    shared_memory: Titled
+    device_memory: Titled
+    memory_chart: Titled
+    first_level_cache: Titled
+    second_level_cache: Titled
+    nvlink_topology: Titled
+    nvlink_properties: Titled
+    nvlink_throughput: Titled
+    eviction: Titled
+    numa: Titled
+    timeline: Titled
+    on: GpuFilter
+    def __init__(self, table: _Optional[_Union[BodyTable, _Mapping]] = ..., bars: _Optional[_Union[BarChart, _Mapping]] = ..., histogram: _Optional[_Union[Histogram, _Mapping]] = ..., line: _Optional[_Union[LineChart, _Mapping]] = ..., group: _Optional[_Union[SectionBody, _Mapping]] = ..., roofline: _Optional[_Union[Titled, _Mapping]] = ..., hotspots: _Optional[_Union[Titled, _Mapping]] = ..., statistics: _Optional[_Union[Statistics, _Mapping]] = ..., shared_memory: _Optional[_Union[Titled, _Mapping]] = ..., device_memory: _Optional[_Union[Titled, _Mapping]] = ..., memory_chart: _Optional[_Union[Titled, _Mapping]] = ..., first_level_cache: _Optional[_Union[Titled, _Mapping]] = ..., second_level_cache: _Optional[_Union[Titled, _Mapping]] = ..., nvlink_topology: _Optional[_Union[Titled, _Mapping]] = ..., nvlink_properties: _Optional[_Union[Titled, _Mapping]] = ..., nvlink_throughput: _Optional[_Union[Titled, _Mapping]] = ..., eviction: _Optional[_Union[Titled, _Mapping]] = ..., numa: _Optional[_Union[Titled, _Mapping]] = ..., timeline: _Optional[_Union[Titled, _Mapping]] = ..., on: _Optional[_Union[GpuFilter, _Mapping]] = ...) -> None: ...
+
+class Titled(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class BodyTable(_message.Message):
+    __slots__ = ("title", "cells")
+    TITLE_FIELD_NUMBER: _ClassVar[int]
+    CELLS_FIELD_NUMBER: _ClassVar[int]
+    title: bytes
+    cells: _containers.RepeatedCompositeFieldContainer[SectionCell]
+    def __init__(self, title: _Optional[bytes] = ..., cells: _Optional[_Iterable[_Union[SectionCell, _Mapping]]] = ...) -> None: ...
+
+class BarChart(_message.Message):
+    __slots__ = ("title", "values", "cells")
+    TITLE_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    CELLS_FIELD_NUMBER: _ClassVar[int]
+    title: bytes
+    values: ValueAxis
+    cells: _containers.RepeatedCompositeFieldContainer[SectionCell]
+    def __init__(self, title: _Optional[bytes] = ..., values: _Optional[_Union[ValueAxis, _Mapping]] = ..., cells: _Optional[_Iterable[_Union[SectionCell, _Mapping]]] = ...) -> None: ...
+
+class Histogram(_message.Message):
+    __slots__ = ("title", "bins", "cell")
+    TITLE_FIELD_NUMBER: _ClassVar[int]
+    BINS_FIELD_NUMBER: _ClassVar[int]
+    CELL_FIELD_NUMBER: _ClassVar[int]
+    title: bytes
+    bins: HistogramAxis
+    cell: SectionCell
+    def __init__(self, title: _Optional[bytes] = ..., bins: _Optional[_Union[HistogramAxis, _Mapping]] = ..., cell: _Optional[_Union[SectionCell, _Mapping]] = ...) -> None: ...
+
+class HistogramAxis(_message.Message):
+    __slots__ = ("label", "count")
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    label: bytes
+    count: int
+    def __init__(self, label: _Optional[bytes] = ..., count: _Optional[int] = ...) -> None: ...
+
+class LineChart(_message.Message):
+    __slots__ = ("title", "x", "y", "cells", "highlight")
+    TITLE_FIELD_NUMBER: _ClassVar[int]
+    X_FIELD_NUMBER: _ClassVar[int]
+    Y_FIELD_NUMBER: _ClassVar[int]
+    CELLS_FIELD_NUMBER: _ClassVar[int]
+    HIGHLIGHT_FIELD_NUMBER: _ClassVar[int]
+    title: bytes
+    x: ValueAxis
+    y: ValueAxis
+    cells: _containers.RepeatedCompositeFieldContainer[SectionCell]
+    highlight: Cells
+    def __init__(self, title: _Optional[bytes] = ..., x: _Optional[_Union[ValueAxis, _Mapping]] = ..., y: _Optional[_Union[ValueAxis, _Mapping]] = ..., cells: _Optional[_Iterable[_Union[SectionCell, _Mapping]]] = ..., highlight: _Optional[_Union[Cells, _Mapping]] = ...) -> None: ...
+
+class Cells(_message.Message):
+    __slots__ = ("cells",)
+    CELLS_FIELD_NUMBER: _ClassVar[int]
+    cells: _containers.RepeatedCompositeFieldContainer[SectionCell]
+    def __init__(self, cells: _Optional[_Iterable[_Union[SectionCell, _Mapping]]] = ...) -> None: ...
+
+class ValueAxis(_message.Message):
+    __slots__ = ("label", "range")
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    RANGE_FIELD_NUMBER: _ClassVar[int]
+    label: bytes
+    range: AxisRange
+    def __init__(self, label: _Optional[bytes] = ..., range: _Optional[_Union[AxisRange, _Mapping]] = ...) -> None: ...
+
+class AxisRange(_message.Message):
+    __slots__ = ("least", "most")
+    LEAST_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    least: int
+    most: int
+    def __init__(self, least: _Optional[int] = ..., most: _Optional[int] = ...) -> None: ...
+
+class Statistics(_message.Message):
+    __slots__ = ("title", "rollups", "metrics")
+    TITLE_FIELD_NUMBER: _ClassVar[int]
+    ROLLUPS_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    title: bytes
+    rollups: Cells
+    metrics: Cells
+    def __init__(self, title: _Optional[bytes] = ..., rollups: _Optional[_Union[Cells, _Mapping]] = ..., metrics: _Optional[_Union[Cells, _Mapping]] = ...) -> None: ...
 
 class Rule(_message.Message):
     __slots__ = ("id", "name", "body", "section")

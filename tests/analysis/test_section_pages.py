@@ -14,13 +14,13 @@ import pytest
 
 from llmtop.analysis.kernels.instruction_mix import instruction_mix
 from llmtop.analysis.kernels.pm_samples import pm_samples
-from llmtop.analysis.kernels.section_page import PageOf, PagePart, PageRow, SectionPage
+from llmtop.analysis.kernels.section_page import PageOf, PagePart, PagePlot, PageRow, SectionPage
 from llmtop.analysis.kernels.section_tables import section_tables
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.kernels.warps import warps_page
-from llmtop.model import Instances, KernelCodes, Trace, Unknown, Value
+from llmtop.model import ChartKind, Instances, KernelCodes, SectionChart, SectionTable, Trace, Unknown, Value
 from llmtop.parsers.registry import load
-from tests.kernel_traces import LADDER, LLAMA, ROOT, STALL, TIMELINE, Launch, stall_ratios
+from tests.kernel_traces import LADDER, LLAMA, ROOT, STALL, TIMELINE, FakeDetails, Launch, stall_ratios
 from tests.kernel_traces import report as made
 from tests.parsers.sample_reports import ncu_reports
 
@@ -207,7 +207,7 @@ def test_a_series_begins_and_ends_with_the_kernel() -> None:
     counted = kernels.metrics(SMEM)["sm__inst_executed.avg.pct_of_peak_sustained_elapsed"]
     assert sm["inst_executed"].value == pytest.approx(counted, rel=0.01)
     assert len(sm["inst_executed"].samples) * 1500 == pytest.approx(kernels.table.duration_ns[SMEM], rel=0.01)
-    assert page.parts[0].says[0] == "1227 samples of 1.50 µs over 1.85 ms"
+    assert page.parts[0].says[0] == "1227 samples of 1.50 µs over 1.85 ms; what is counted is of one sample"
     assert {one.title for one in page.parts} == {"SM", "L1/TEX", "L2", "DRAM", "Launches"}
 
 
@@ -236,7 +236,7 @@ def test_samples_before_and_after_the_kernel_are_left_out() -> None:
     (dram,) = part(page, "DRAM").rows
     assert dram.samples == (1.0, 2.0, 3.0), "nothing of its run tells when the kernel ran"
     assert page.parts[0].says == (
-        "3 samples of 20.0 ns over 60.0 ns",
+        "3 samples of 20.0 ns over 60.0 ns; what is counted is of one sample",
         "taken in 2 runs of the kernel: what is below each other need not be of one run",
         "3 samples were dropped",
     )
@@ -296,12 +296,106 @@ def test_metrics_asked_for_by_name_have_a_table() -> None:
 
 
 def test_what_the_report_does_not_have_is_named_once_for_each_reason() -> None:
-    page = page_of(section_tables, load(LADDER))
-    (said,) = page.unknown
-    names, _, why = said.partition(": ")
-    unknown = [row.name for _, row in page.rows if isinstance(row.value, Unknown)]
-    assert names.split(", ") == list(dict.fromkeys(unknown))
-    assert why.endswith("(ncu --query-metrics lists what the GPU counts)")
+    page = page_of(section_tables, load(LLAMA))
+    assert page.unknown == (
+        "Local Memory Spilling Request Overhead: a section names it, and the report does not have it: this GPU or this "
+        "version of the tool does not count it (ncu --query-metrics lists what the GPU counts)",
+        "Active Clusters: launch__occupancy_per_cluster_size was not collected per instance",
+    )
+
+
+CHARTED: Mapping[str, Value] = {"a": 25.0, "b": 50.0, "r": 30.0, "s.avg": 2.0, "s.max": 3.0, "z.avg": 0.0, "z.max": 0.0}
+
+
+class Charted(FakeDetails):
+    """A section that a user wrote, of these charts."""
+
+    charts: tuple[SectionChart, ...] = ()
+
+    def tables(self, i: int) -> tuple[SectionTable, ...]:
+        return (SectionTable("Mine", "My section", (("a", "A"),), self.charts),)
+
+
+def charted(*charts: SectionChart, instances: Mapping[str, Instances] | None = None) -> tuple[PagePart, ...]:
+    """What the page shows below the section's head."""
+    trace = made(Launch("k"))
+    assert trace.kernels is not None
+    details = Charted([CHARTED], split={0: instances or {}})
+    details.charts = charts
+    trace = replace(trace, kernels=replace(trace.kernels, details=details))
+    head, *parts = page_of(section_tables, trace).parts
+    assert [row.name for row in head.rows] == ["A"]
+    return (head, *parts)
+
+
+def test_bars_go_up_to_the_end_of_their_axis_or_to_the_highest() -> None:
+    cells = (("a", "A"), ("b", "B"), ("gone", "Gone"))
+    _, ended, free = charted(
+        SectionChart(ChartKind.BARS, "Pipes", cells, most=100.0), SectionChart(ChartKind.BARS, "", cells)
+    )
+    assert (ended.title, free.title) == ("My section: Pipes", "My section")
+    assert [row.bar for row in ended.rows] == [0.25, 0.5, None]
+    assert [row.bar for row in free.rows] == [0.5, 1.0, None]
+    assert isinstance(ended.rows[2].value, Unknown)
+
+
+def test_bars_of_what_a_metric_is_split_by_stand_the_highest_first() -> None:
+    split = {"m": Instances(("LDS", "FFMA"), (1.0, 4.0))}
+    _, part = charted(SectionChart(ChartKind.BARS, "Mix", (("m", "Mix"),), is_split=True), instances=split)
+    assert [(row.name, row.value, row.bar) for row in part.rows] == [("FFMA", 4.0, 1.0), ("LDS", 1.0, 0.25)]
+
+
+def test_a_histogram_counts_values_in_equal_steps() -> None:
+    values = {"h": Instances((), (0.0, 1.0, 2.5, 10.0))}
+    _, part = charted(SectionChart(ChartKind.HISTOGRAM, "Spread", (("h", "H"),), bins=4), instances=values)
+    assert [(row.name, row.value) for row in part.rows] == [
+        ("0 to 2.50", 2),
+        ("2.50 to 5", 1),
+        ("5 to 7.50", 0),
+        ("7.50 to 10", 1),
+    ]
+    assert [row.bar for row in part.rows] == [1.0, 0.5, 0.0, 0.5]
+    assert part.says == ("H: how many of 4 values are in each step",)
+
+
+@pytest.mark.parametrize("values", [(3.0,), (3.0, 3.0)])
+def test_a_histogram_of_one_value_has_one_step(values: tuple[float, ...]) -> None:
+    found = {"h": Instances((), values)}
+    _, part = charted(SectionChart(ChartKind.HISTOGRAM, "", (("h", "H"),), bins=4), instances=found)
+    assert [(row.name, row.value) for row in part.rows] == [("3 to 3", len(values))]
+
+
+def test_a_line_has_the_value_where_the_kernel_stands() -> None:
+    points = {"l": Instances((64, 32), (8.0, 16.0))}
+    chart = SectionChart(ChartKind.LINE, "Impact", (("l", "Warps"),), (("r", "Registers"),), "Registers", "Warps", 64.0)
+    _, part = charted(chart, instances=points)
+    (row,) = part.rows
+    assert (row.value, row.points) == (16.0, ((32.0, 16.0), (64.0, 8.0)))
+    assert row.says == "at 30 (Registers); at most 16"
+    assert part.plot == PagePlot("Registers", "Warps", 64.0, 30.0)
+    _, unmarked = charted(replace(chart, marks=()), instances=points)
+    assert unmarked.rows[0].says == "highest, at 32"
+    _, gone = charted(chart)
+    assert isinstance(gone.rows[0].value, Unknown)
+
+
+def test_metrics_of_a_table_that_are_0_are_named_alone() -> None:
+    cells = (("s.avg", "S, Average"), ("s.max", "S, Max"), ("z.avg", "Z, Average"), ("z.max", "Z, Max"))
+    _, part = charted(SectionChart(ChartKind.STATISTICS, "Work", cells))
+    assert [row.name for row in part.rows] == ["S, Average", "S, Max"]
+    assert part.asides == ("0: Z",)
+
+
+@pytest.mark.parametrize("kind", ChartKind)
+def test_every_chart_is_drawn_or_says_why_not(kind: ChartKind) -> None:
+    values = {"a": Instances((1, 2), (1.0, 2.0))}
+    *_, last = charted(SectionChart(kind, "Chart", (("a", "A"),)), instances=values)
+    assert last.title == "My section: Chart" or len(last.asides) == 1
+
+
+def test_parts_of_throughputs_are_in_speed_of_light() -> None:
+    (head,) = charted(SectionChart(ChartKind.TABLE, "Breakdown", (("breakdown:sm__x", "{UNIT}"),)))
+    assert head.asides == ("what the throughputs are made of is in Speed of light",)
 
 
 def test_a_launch_that_failed_has_no_tables_and_says_so() -> None:

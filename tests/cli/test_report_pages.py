@@ -14,11 +14,11 @@ from llmtop.cli.report_pages import PAGES
 from llmtop.parsers.registry import load
 from tests.cli.by_tables import report_by
 from tests.cli.test_report_by import SCHEMA
-from tests.kernel_traces import LADDER, TIMELINE, Launch
+from tests.kernel_traces import LADDER, LLAMA, TIMELINE, Launch
 from tests.kernel_traces import report as made
 
 LOADS = {"smsp__issue_active.avg.per_cycle_active": 0.25, "smsp__warps_eligible.avg.per_cycle_active": 0.5}
-SAID = {"warps": "long_scoreboard", "mix": "FFMA", "samples": "read_throughput", "sections": "L2 Hit Rate"}
+SAID = {"warps": "long_scoreboard", "mix": "FFMA", "samples": "read_throughput", "sections": "L1/TEX Cache Throughput"}
 
 
 @pytest.mark.parametrize("by", PAGES)
@@ -62,8 +62,8 @@ def test_csv_has_numbers_in_their_units_and_what_to_do(capsys: pytest.CaptureFix
 
 def test_what_the_report_does_not_have_has_its_reason_below(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    said = report_by(load(LADDER), "text", "sections", "sgemm_smem")
-    assert "sgemm_smem: Maximum Sampling Interval, " in said
+    said = report_by(load(LLAMA), "text", "sections", "reduce")
+    assert "3 of 3 kernels: Local Memory Spilling Request Overhead: " in said
     assert "does not count it (ncu --query-metrics lists what the GPU counts)" in said
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmtop.analysis.kernels.section_page import PagePart, PageRow, SectionPage
+from llmtop.analysis.kernels.section_page import PagePart, PagePlot, PageRow, SectionPage
 from llmtop.model import Unknown
 from llmtop.parsers.registry import load
 from llmtop.tui.panes.instruction_mix import InstructionMixPane
@@ -29,11 +29,21 @@ WAITS = PagePart(
 )
 SERIES = PagePart("SM", (PageRow("issued", 2.5, "%", 0.025, "sm__x", "at most 4 %", samples=(1.0, 4.0)),))
 PLAIN = PagePart("Launch", (PageRow("Registers Per Thread", 64, "register/thread"), PageRow("Cycles", 2e6, "cycle")))
+CHARTS = PagePart(
+    "Bars",
+    (PageRow("ALU", 50.0, "%", bar=0.5), PageRow("FMA", 0.0, "%", bar=0.0)),
+    asides=("see Roofline",),
+)
+LINE = PagePart(
+    "Line",
+    (PageRow("warps", 48.0, says="at 40", points=((0.0, 64.0), (40.0, 48.0), (80.0, 0.0))),),
+    plot=PagePlot("registers", "warps", 64.0, 40.0),
+)
 PAGE = SectionPage(0, (WAITS, SERIES, PLAIN), "made", Unknown("pipes not collected", "ncu --section X"))
 
 
-def drawn(width: int, look: Look | None = None) -> list[str]:
-    strips = section_page_lines(PAGE, width, look or Look())
+def drawn(width: int, look: Look | None = None, page: SectionPage = PAGE) -> list[str]:
+    strips = section_page_lines(page, width, look or Look())
     assert {strip.cell_length for strip in strips} == {width}
     return [strip.text.rstrip() for strip in strips]
 
@@ -70,8 +80,39 @@ def test_it_stands_below_where_there_is_little() -> None:
     ]
 
 
+def test_charts_are_as_wide_as_there_is_room() -> None:
+    page = SectionPage(0, (CHARTS, LINE), "made")
+    assert drawn(40, page=page) == [
+        "Bars",
+        " ALU  50 %  █████████████▌",
+        " FMA   0 %",
+        "see Roofline",
+        "",
+        "Line",
+        " warps  48  at 40",
+        " 64 │⠉⠑⠒⠒⠢⠤⠤⢄⣀⣀",
+        "    │          ⠉⠉⠉⠒⠒⠒⠤◉⣀",
+        "    │                   ⠉⠒⠤⣀",
+        "    │                       ⠉⠒⠤⣀",
+        "    │                           ⠉⠒⠤⣀",
+        " 0  │                               ⠉⠒⠤⣀",
+        "    └0────────── registers ───────────80",
+        "",
+    ]
+    assert drawn(60, page=page)[1] == " ALU  50 %  ███████████████████████▌"
+
+
+def test_a_long_name_stands_whole_where_there_is_room() -> None:
+    name = "a_counter_whose_name_is_long_but_fits_in_the_line"
+    page = SectionPage(0, (PagePart("SM", (PageRow(name, 1.0, says="at most 2", samples=(1.0, 2.0)),)),), "made")
+    assert name in drawn(80, page=page)[1]
+    assert name not in drawn(60, page=page)[1]
+
+
 def test_ascii() -> None:
     assert all(line.isascii() for line in drawn(60, Look(ASCII)))
+    charts = drawn(60, Look(ASCII), SectionPage(0, (CHARTS, LINE), "made"))
+    assert all(line.isascii() for line in charts)
 
 
 @pytest.mark.parametrize(

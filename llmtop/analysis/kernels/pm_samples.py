@@ -8,7 +8,7 @@ and ends with the last.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean, median
@@ -41,7 +41,7 @@ _UNITS = {
 """What units are called, in the order in which they are shown."""
 _OF_SMS = ("sm", "smsp", "tpc", "l1tex")
 """What is idle while no block of a kernel is on the SMs: L2 and DRAM may be busy with what came before."""
-_PERCENT, _RATE, _ALL = "pct", "pct_of_peak", 100.0
+_ALL = 100.0
 
 
 @frozen
@@ -61,9 +61,9 @@ def pm_samples(trace: Trace, launch: int) -> SectionPage | Unknown:
         return why
     details = kernels_of(trace).table.details
     groups = () if details is None else tuple(_groups(details, launch))
-    parts = tuple(_parts([one for group in groups for one in group]))
-    if not parts or details is None:
+    if not any(groups) or details is None:
         return not_collected(trace, launch, "samples over the kernel's time", _SECTION)
+    parts = tuple(_parts([one for group in groups for one in group], details.unit))
     first = replace(parts[0], says=(*_said(details, launch, groups), *parts[0].says))
     return SectionPage(launch, (first, *parts[1:]), SOURCE)
 
@@ -101,26 +101,27 @@ def _within(metric: str, series: dict[int, float], first: int, last: int) -> _Sa
     return _Sampled(one[1], one["unit"], metric, times, tuple(series[t] for t in times))
 
 
-def _parts(series: Sequence[_Sampled]) -> Iterator[PagePart]:
+def _parts(series: Sequence[_Sampled], unit_of: Callable[[str], str]) -> Iterator[PagePart]:
     order = list(dict.fromkeys(_UNITS.values()))
     by_title: dict[str, list[_Sampled]] = {title: [] for title in order}
     for one in series:
         by_title.setdefault(_UNITS.get(one.unit, one.unit), []).append(one)
-    yield from (_part(title, found) for title, found in by_title.items() if found)
+    yield from (_part(title, found, unit_of) for title, found in by_title.items() if found)
 
 
-def _part(title: str, series: Sequence[_Sampled]) -> PagePart:
+def _part(title: str, series: Sequence[_Sampled], unit_of: Callable[[str], str]) -> PagePart:
     """What was never above 0 is named alone."""
     unused = ", ".join(_said_name(one) for one in series if not any(one.values))
-    rows = tuple(_row(one) for one in series if any(one.values))
+    rows = tuple(_row(one, unit_of(one.metric)) for one in series if any(one.values))
     return PagePart(title, rows, (f"always 0: {unused}",) if unused else ())
 
 
-def _row(one: _Sampled) -> PageRow:
-    is_share = _RATE in one.metric or one.metric.endswith(f".{_PERCENT}")
-    mean, unit = fmean(one.values), "%" if is_share else ""
-    most = f"at most {value_text(max(one.values), unit)}"
-    return PageRow(_said_name(one), mean, unit, mean / _ALL if is_share else None, one.metric, most, "", one.values)
+def _row(one: _Sampled, unit: str) -> PageRow:
+    mean = fmean(one.values)
+    share = mean / _ALL if unit == "%" else None
+    said = value_text(max(one.values), unit)
+    most = f"at most {said if unit == '%' else said.removesuffix(unit).rstrip()}"
+    return PageRow(_said_name(one), mean, unit, share, one.metric, most, "", one.values)
 
 
 def _said_name(one: _Sampled) -> str:
@@ -135,7 +136,8 @@ def _said(details: KernelDetails, launch: int, groups: Sequence[Sequence[_Sample
     steps = [later - earlier for earlier, later in pairwise(longest.times)]
     if steps:
         step = median(steps)
-        yield f"{len(longest.times)} samples of {duration(step)} over {duration(step * len(longest.times))}"
+        taken = f"{len(longest.times)} samples of {duration(step)} over {duration(step * len(longest.times))}"
+        yield f"{taken}; what is counted is of one sample"
     else:
         yield "the kernel is over within one sample"
     if len(groups) > 1:

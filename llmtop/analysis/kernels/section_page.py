@@ -27,6 +27,8 @@ class PageRow:
         says: What it means.
         advice: What to do about it, where it is much.
         samples: Where it was taken over time: in equal steps over the kernel; None where a sample is not known.
+        bar: How long its bar is in a chart of bars, 0 to 1; None where it has none.
+        points: Of a line what is drawn: (x, y) by x; the value is one of them.
     """
 
     name: str
@@ -37,6 +39,8 @@ class PageRow:
     says: str = ""
     advice: str = ""
     samples: tuple[float | None, ...] = ()
+    bar: float | None = None
+    points: tuple[tuple[float, float], ...] = ()
 
     @property
     def text(self) -> str | Unknown:
@@ -66,12 +70,35 @@ def value_text(value: float, unit: str) -> str:
 
 
 @frozen
+class PagePlot:
+    """The axes of a part's lines.
+
+    Attributes:
+        most: Where y ends; None where it follows the values.
+        mark: Where on x the kernel stands; None where that is not known.
+    """
+
+    x_label: str
+    y_label: str
+    most: float | None = None
+    mark: float | None = None
+
+
+@frozen
 class PagePart:
-    """Values that belong together, with sentences on all of them."""
+    """Values that belong together.
+
+    Attributes:
+        says: Sentences on all of them.
+        asides: What would stand here and does not, with why: for who looks at this kernel, not for a list of many.
+        plot: How their points are drawn.
+    """
 
     title: str
     rows: tuple[PageRow, ...]
     says: tuple[str, ...] = ()
+    asides: tuple[str, ...] = ()
+    plot: PagePlot | None = None
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""The tables of a report's sections as their files describe them: NVIDIA's, and those that users write themselves."""
+"""The tables and charts of a report's sections as their files describe them: NVIDIA's, and those that users write."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.kernels.counting import not_counted
+from llmtop.analysis.kernels.section_charts import section_parts
 from llmtop.analysis.kernels.section_page import PagePart, PageRow, SectionPage
 from llmtop.analysis.kernels.table import FAILED, kernels_of
 from llmtop.model import Instances, Unknown
 
 if TYPE_CHECKING:
-    from llmtop.analysis.kernels.counters import Counters
     from llmtop.model import KernelDetails, Trace
 
 SOURCE = "the report's own sections, with the labels of the tool"
-_NOT_COLLECTED = Unknown(
-    "a section names it, and the report does not have it: this GPU or this version of the tool does not count it",
-    "ncu --query-metrics lists what the GPU counts",
-)
 _NUMA = (
     ("CPUs near the GPU", "numa__cpu_affinity"),
     ("NUMA node by CPU", "numa__id_cpu"),
@@ -38,26 +34,9 @@ def section_tables(trace: Trace, launch: int) -> SectionPage | Unknown:
         return Unknown("this capture has no sections")
     if kernels.has_failed(launch):
         return FAILED
-    parts = (*_tables(details, launch), *_numa(details, launch))
+    sections = (part for section in details.tables(launch) for part in section_parts(details, launch, section))
+    parts = (*sections, *_numa(details, launch))
     return SectionPage(launch, parts, SOURCE) if parts else Unknown("this capture has no sections")
-
-
-def _tables(details: KernelDetails, launch: int) -> Iterator[PagePart]:
-    """As the tool orders them; what was asked for by `--metrics` stands as one row of many names."""
-    metrics = details.metrics(launch)
-    for section in details.tables(launch):
-        if section.rows:
-            rows = (
-                _row(details, metrics, one, label if one == name else one)
-                for name, label in section.rows
-                for one in name.split(",")
-            )
-            yield PagePart(section.title or section.id, tuple(rows))
-
-
-def _row(details: KernelDetails, metrics: Counters, name: str, label: str) -> PageRow:
-    value = metrics.get(name, _NOT_COLLECTED)
-    return PageRow(label or name, value, details.unit(name), metric=name)
 
 
 def _numa(details: KernelDetails, launch: int) -> Iterator[PagePart]:
