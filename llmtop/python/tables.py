@@ -33,6 +33,7 @@ from llmtop.cli.report_source import code_records
 from llmtop.errors import FileError, UsageError
 from llmtop.model import Unknown
 from llmtop.python.frame import Frame
+from llmtop.python.section_frames import KERNEL, PAGES, faults_frame, levels_frame, page_frame, series_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -77,18 +78,14 @@ def _no_such_kernel(trace: Trace, kernel: str) -> Unknown | None:
 
 # -- kernels ----------------------------------------------------------------------------------------------------------
 
-_KERNEL = (
-    Column("kernel", "kernel", help="short name, as in kernels"),
-    Column("launch", "#", "1", help="as in kernels"),
-)
 _METRICS = (
-    *_KERNEL,
+    *KERNEL,
     Column("metric", "metric", help="by the tool's own name"),
     Column("value", "value", help="a number in the unit of its row, or a text"),
     Column("unit", "unit", help="of the value; empty where it has none"),
 )
 _STALLS = (
-    *_KERNEL,
+    *KERNEL,
     Column("reason", "reason", help="what warps wait for"),
     Column("share", "share", "ratio", help="of the waiting of the kernel's warps"),
 )
@@ -142,7 +139,7 @@ def _shares(stalls: Stalls | Unknown) -> Sequence[tuple[str | Unknown, float | U
 
 
 _CODE = (
-    *_KERNEL,
+    *KERNEL,
     Column("file", "file"),
     Column("line", "line", "1", help="from 1 on"),
     Column("function", "function", help="of an instruction, and of code without lines"),
@@ -304,6 +301,10 @@ def _marks(trace: Trace, kernel: str) -> Frame:
     return Frame.of(_MARKS, rows)
 
 
+def _faults(trace: Trace, kernel: str) -> Frame | Unknown:
+    return faults_frame(trace)
+
+
 def _findings(trace: Trace, kernel: str) -> Frame:
     rows = (
         (
@@ -349,6 +350,9 @@ _MAKERS: Mapping[str, _Made] = {
     "instructions": partial(_code, CodeBy.INSTRUCTION),
     "occupancy": _occupancy,
     "traffic": _traffic,
+    "levels": levels_frame,
+    **{name: partial(page_frame, page_of) for name, page_of in PAGES.items()},
+    "pm_series": series_frame,
     "spans": _spans,
     "steps": partial(_steps, By.STEP),
     "ranges": partial(_steps, By.NVTX),
@@ -363,8 +367,11 @@ _MAKERS: Mapping[str, _Made] = {
     "series": _series,
     "samples": _samples,
     "marks": _marks,
+    "faults": _faults,
     "findings": _findings,
 }
 TABLES = tuple(_MAKERS)
 """The names of all tables."""
-_OF_KERNELS = ("kernels", "metrics", "stalls", "lines", "instructions", "occupancy", "traffic")
+_OF_KERNELS = (
+    "kernels", "metrics", "stalls", "lines", "instructions", "occupancy", "traffic", "levels", *PAGES, "pm_series",
+)  # fmt: skip

@@ -17,6 +17,7 @@ OF_ALL_TABLES = (
     SAMPLES / "kineto/1/graph-and-eager.pt.trace.json.gz",
     SAMPLES / "py-spy/0.4.3/two-threads.py-spy.json",
     SAMPLES / "recording/1/demo-server.llmtop.xz",
+    SAMPLES / "cuda-core/13.0/trap.nvcudmp.xz",
 )
 """Files that together have each table in each of its forms."""
 BEGIN, END = "<!-- tables: tests/python/documented.py writes them -->\n", "<!-- end of tables -->\n"

@@ -103,6 +103,52 @@ def test_a_table_is_that_of_the_report(path: Path, name: str, by: str) -> None:
     assert told == [row[:-1] for row in rows]
 
 
+@pytest.mark.parametrize(
+    ("name", "by"),
+    [("warps", "warps"), ("instruction_mix", "mix"), ("pm_samples", "samples"), ("sections", "sections")],
+)
+def test_a_page_is_that_of_the_report(name: str, by: str) -> None:
+    trace = llmtop.load(UNFUSED)
+    reported = csv.DictReader(report_by(trace, "csv", by).splitlines())
+    for row, told in zip(llmtop.table(trace, name).rows(), reported, strict=True):
+        known = {key: "" if cell is None or isinstance(cell, Unknown) else str(cell) for key, cell in row.items()}
+        assert known == {key: told[key] for key in known}
+
+
+def test_every_sample_is_in_its_series() -> None:
+    trace = llmtop.load(UNFUSED)
+    series = llmtop.table(trace, "pm_series", kernel="elementwise_mul")
+    of_one: dict[str, list[float]] = {}
+    for metric, value in zip(series["metric"], series["value"], strict=True):
+        assert isinstance(value, float)
+        of_one.setdefault(str(metric), []).append(value)
+    means = llmtop.table(trace, "pm_samples", kernel="elementwise_mul")
+    for metric, mean in zip(means["metric"], means["value"], strict=True):
+        assert sum(of_one[str(metric)]) / len(of_one[str(metric)]) == pytest.approx(mean)
+
+
+def test_a_report_without_samples_says_how_to_get_them() -> None:
+    with pytest.raises(llmtop.FileError, match=r"samples over the kernel's time not collected \(ncu "):
+        llmtop.table(llmtop.load(LLAMA), "pm_series")
+
+
+def test_levels_are_those_of_the_report() -> None:
+    trace = llmtop.load(UNFUSED)
+    levels = llmtop.table(trace, "levels")
+    reported = list(csv.DictReader(report_by(trace, "csv", "roofline").splitlines()))
+    assert list(levels["intensity"]) == [float(row["FLOP/B"]) for row in reported]
+    assert levels.units["peak"] == "bytes/s"
+
+
+def test_warps_that_failed_are_a_table() -> None:
+    (row,) = llmtop.table(llmtop.load(SAMPLES / "cuda-core/13.0/trap.nvcudmp.xz"), "faults").rows()
+    assert (row["exception"], row["thread"], row["lanes"]) == ("Trap or breakpoint", "37,0,0", 1)
+    (gone,) = llmtop.table(llmtop.load(SAMPLES / "cuda-core/13.0/illegal-store.nvcudmp.xz"), "faults").rows()
+    assert str(gone["warp"]) == "the warp had ended before the GPU was read"
+    with pytest.raises(llmtop.FileError, match="this is no core dump of a GPU"):
+        llmtop.table(llmtop.load(UNFUSED), "faults")
+
+
 def test_steps_are_those_of_the_report() -> None:
     trace = llmtop.load(str(TIMELINE))
     steps = llmtop.table(trace, "steps")
