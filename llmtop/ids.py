@@ -1,7 +1,7 @@
 """Ids of tracks: made and read here alone, as `ids.thread(4242, 4243)` and `ids.pid(track)`.
 
-They are what JSON, snapshots and recordings name a track by, so none of them changes its looks: "host", "self",
-"gpu:0", "gpu:0/mig:3", "gpu:0/process:4242", "gpu:0/process:4242/stream:13", "server:8000", "endpoint:8000",
+They are what JSON, snapshots and recordings name a track by, so none of them changes its looks: "host", "host:CPU3",
+"self", "gpu:0", "gpu:0/mig:3", "gpu:0/process:4242", "gpu:0/process:4242/stream:13", "server:8000", "endpoint:8000",
 "process:4242", "thread:4242/4243", "neighbour:4242", "ended:4242/81516". Where files of several ranks are one trace,
 the numbers of each are told apart by its name: "gpu:rank 3", "gpu:rank 3.1" of several, "process:4242@rank 3".
 """
@@ -29,6 +29,11 @@ _INSTANCE, _PROCESS, _STREAM = "/mig:", "/process:", "/stream:"
 def gpu(index: int) -> TrackId:
     """A GPU, by NVML's index."""
     return TrackId(f"gpu:{index}")
+
+
+def host_part(name: str) -> TrackId:
+    """A part of the machine: a CPU, a core, a socket, a NUMA node, a cgroup, by the name that a tool gives it."""
+    return TrackId(f"{HOST}:{name}")
 
 
 def gpu_instance(of: TrackId, number: int) -> TrackId:

@@ -180,6 +180,8 @@ def quantity(value: float, unit: str) -> str:
             return percent(value * 100)
         case "requests":
             return f"{count(value)} requests"
+        case "count":
+            return count(value)
         case "1" | "":
             return number(value)
         case "Hz" | "op/s" | "inst/s" | "sector/s" | "wavefront/s" | "warp/s":

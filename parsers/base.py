@@ -22,6 +22,7 @@ class Content(StrEnum):
     STACKS = "stacks"
     SERIES = "numbers over time"
     FAULTS = "what kernels failed with"
+    COUNTS = "counts of events"
     GPU = "the GPU's name"
     TOOL_VERSION = "the version of the tool"
 

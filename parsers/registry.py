@@ -33,6 +33,7 @@ MODULES = (
     "bpftrace_maps",
     "py_spy_dump",
     "compute_sanitizer",
+    "perf_stat",
     "ncu_csv",
     "ncu_session_csv",
     "perf_script",

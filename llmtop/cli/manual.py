@@ -88,9 +88,13 @@ def _command(command: Command, first: Command) -> Iterator[str]:
 
 
 def _entry(option: Argument) -> Iterator[str]:
-    value = rf"\fI{_text(option.value)}\fR"
+    value = rf"\fI{_text(option.value).replace('|', _OR)}\fR"
     words = [", ".join(map(_bold, option.flags)), value if option.value else ""]
     yield from (".TP", " ".join(word for word in words if word), _text(option.about))
+
+
+_OR = r"|\:"
+"""Where a list of many values may go on in the next line."""
 
 
 def _bold(text: str) -> str:

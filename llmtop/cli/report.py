@@ -25,7 +25,9 @@ OF_KERNELS = (
     *("roofline", "warps", "mix", "samples", "sections"),
 )
 """What is told of chosen kernels, if one likes: the values of `CodeBy`, and pages of kernels."""
-BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory", "series", *OF_KERNELS)
+OF_PRINTED = ("counts",)
+"""The tables of what other tools have printed: of `report_printed`, which is not loaded for them."""
+BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory", "series", *OF_PRINTED, *OF_KERNELS)
 """The values of `By` and `Listed` of the analysis, which is not loaded for them, what goes over time, and those."""
 SOURCE_DIR = "a folder with source files that a report names and does not hold; may be given several times"
 TOGETHER = "several files are ranks of one run, even if nothing in them says so"
@@ -312,15 +314,21 @@ def _document(trace: Trace, kind: str, *, each_range: bool, by: PartTable[Any] |
 
 
 def _unasked(trace: Trace) -> PartTable[Any] | None:
-    """Series, of a trace that has little else: a recording, a file of series alone."""
+    """What a tool has printed; else series, of a trace that has little else: a recording, a file of series alone."""
     from llmtop.analysis.series.summary import has_series_alone
 
+    if trace.counts:
+        return _all_of(trace, OF_PRINTED[0])
     if not (has_series_alone(trace) or (trace.origin.is_observed and trace.series)):
         return None
+    return _all_of(trace, "series")
+
+
+def _all_of(trace: Trace, by: str) -> PartTable[Any]:
     from llmtop.cli.part_table import WantedTable
     from llmtop.cli.report_by import part_table
 
-    return part_table(trace, WantedTable("series"))
+    return part_table(trace, WantedTable(by))
 
 
 def is_same_file(path: Path, other: Path) -> bool:

@@ -16,6 +16,7 @@ from llmtop.cli.report_listed import listed_by
 from llmtop.cli.report_memory import memory_over_time
 from llmtop.cli.report_occupancy import occupancy_by
 from llmtop.cli.report_pages import PAGES, pages_by
+from llmtop.cli.report_printed import PRINTED, printed_by
 from llmtop.cli.report_series import series_over_time
 from llmtop.cli.report_source import code_by
 from llmtop.cli.report_time import time_by
@@ -70,6 +71,7 @@ _KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(Listed, _Kind(listed_by, _asked_for, 'asked for in the ranges "{}"')),
     "memory": _Kind(memory_over_time, _meanwhile, _MEANWHILE),
     "series": _Kind(series_over_time, _meanwhile, _MEANWHILE),
+    **dict.fromkeys(PRINTED, _Kind(printed_by, _whole)),
     **dict.fromkeys(CodeBy, _Kind(code_by, only_range)),
     "occupancy": _Kind(occupancy_by, only_range),
     "traffic": _Kind(traffic_by, only_range),

@@ -9,6 +9,7 @@ Text from outside (kernel names, process titles, metric labels) enters a trace o
 Each module holds one sort of thing; all of them are imported from here.
 """
 
+from llmtop.model.counts import EventCount
 from llmtop.model.engines import KEPT_NAME, Default, Engine, ExposedNumber, Feature, FormerDefault, Knob, Role
 from llmtop.model.findings import Finding, IdleTime, Issue, Severity, Stretch
 from llmtop.model.kernels import (
@@ -69,6 +70,7 @@ __all__ = [
     "ClockFit",
     "Default",
     "Engine",
+    "EventCount",
     "ExposedNumber",
     "Fact",
     "FailedWarp",

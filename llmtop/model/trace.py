@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from llmtop.model.counts import EventCount
 from llmtop.model.findings import Issue
 from llmtop.model.kernels import KernelTable
 from llmtop.model.marks import GpuFault, Mark, SanitizerError
@@ -57,6 +58,8 @@ class Trace:
     """Of a core dump of a GPU: what its kernels failed with."""
     sanitizer: tuple[SanitizerError, ...] = ()
     """What compute-sanitizer reported."""
+    counts: tuple[EventCount, ...] = ()
+    """What perf stat counted, in the order in which it prints."""
     parts: tuple[RankPart, ...] = ()
     """The files that it was made of, where they are several, the one whose clock it has first."""
     target: Target | None = None

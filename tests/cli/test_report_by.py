@@ -23,6 +23,7 @@ from llmtop.analysis.timeline.listed import Listed
 from llmtop.cli import main
 from llmtop.cli.report import BY, report
 from llmtop.cli.report_pages import PAGES
+from llmtop.cli.report_printed import PRINTED
 from llmtop.model import Metric, Origin, Series, SpanTable, Stack, Trace, Unknown
 from llmtop.parsers.registry import load
 from tests.cli.by_tables import report_by
@@ -55,7 +56,7 @@ def document(trace: Trace, by: str | None) -> dict[str, Any]:
 
 
 def test_what_can_be_asked_for_is_what_there_is() -> None:
-    assert (*By, *Listed, "memory", "series", *CodeBy, "occupancy", "traffic", "roofline", *PAGES) == BY
+    assert (*By, *Listed, "memory", "series", *PRINTED, *CodeBy, "occupancy", "traffic", "roofline", *PAGES) == BY
 
 
 BUSY = Metric("gpu.sm", "%", title="SM")

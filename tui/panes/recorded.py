@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MODULES = (
     "kernels",
     "gpu_faults",
+    "counts",
     "stalls",
     "roofline",
     "sections",
@@ -59,6 +60,10 @@ def _is_of_a_fault(trace: Trace, _: Context) -> bool:
     return bool(trace.faults)
 
 
+def _is_counted(trace: Trace, _: Context) -> bool:
+    return bool(trace.counts)
+
+
 def _is_of_kernels(trace: Trace, _: Context) -> bool:
     return not trace.spans
 
@@ -69,6 +74,7 @@ def _is_compared(_: Trace, context: Context) -> bool:
 
 _NEEDS: Final[Mapping[str, Callable[[Trace, Context], bool]]] = {
     "gpu_faults": _is_of_a_fault,
+    "counts": _is_counted,
     **dict.fromkeys(("spans", "steps", "timeline", "memory"), _is_of_time),
     **dict.fromkeys(("stacks", "threads", "syscalls", "series", "gpu"), _is_of_a_system),
     **dict.fromkeys(("occupancy", "memory_chart", "speed_of_light", "roofline_levels", "warps"), _is_of_kernels),

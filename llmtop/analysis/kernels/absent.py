@@ -15,5 +15,5 @@ def no_kernels(trace: Trace) -> Unknown | None:
 
 def not_of_kernels(trace: Trace) -> Unknown | None:
     """Why views of kernels do not apply: the file has none, and something else to look at."""
-    has_others = trace.spans or trace.stacks or trace.series or trace.faults or trace.sanitizer
+    has_others = trace.spans or trace.stacks or trace.series or trace.faults or trace.sanitizer or trace.counts
     return no_kernels(trace) if has_others else None

@@ -17,6 +17,7 @@ RULES: tuple[Rule, ...] = (
     *named(
         "gpu_fault",
         "sanitizer_error",
+        "counted_cache_misses",
         "failed_launches",
         "failed_calls",
         "host_code",
