@@ -110,15 +110,16 @@ def _of_server(
 
 def _requests(trace: Trace, target: Target | None, window_ns: int) -> dict[str, Json]:
     if target is None:
-        return dict.fromkeys(("requests", "batches", "steps"), fact(NO_TARGET))
+        return dict.fromkeys(("requests", "batches", "steps", "counted_steps"), fact(NO_TARGET))
     # What GPUs without a server have none of is not loaded for them.
     from llmtop.cli.snapshot_requests import batches_document, requests_document
-    from llmtop.cli.snapshot_steps import steps_document
+    from llmtop.cli.snapshot_steps import counted_steps_document, steps_document
 
     return {
         "requests": requests_document(trace, window_ns),
         "batches": batches_document(trace, target),
         "steps": steps_document(trace, window_ns),
+        "counted_steps": counted_steps_document(trace, window_ns),
     }
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.server.counted_steps import counted_steps
 from llmtop.analysis.server.steps_view import steps_view
 from llmtop.cli.documents import document_or_why, fact
 from llmtop.model import NS_PER_S, Unknown
 
 if TYPE_CHECKING:
+    from llmtop.analysis.server.counted_steps import CountedSteps, LookGroup
     from llmtop.analysis.server.engine_steps import EngineStep
     from llmtop.analysis.server.step_causes import SlowStep
     from llmtop.analysis.server.steps_view import StepsView
@@ -66,3 +68,30 @@ def _tail(view: StepsView) -> Json:
         return fact(_NO_TAIL)
     shares: list[Json] = [{"cause": cause.value, "share": share} for cause, share in view.tail.shares.items()]
     return {"p99_less_p50_s": (view.tail.p99_ns - view.tail.p50_ns) / NS_PER_S, "shares": shares}
+
+
+def counted_steps_document(trace: Trace, window_ns: int) -> Json:
+    """The section "counted_steps": what the server's own counter tells, with probes or without."""
+    return document_or_why(counted_steps(trace, window_ns), _counted)
+
+
+def _counted(view: CountedSteps) -> Json:
+    return {
+        "source": view.source,
+        "looks": len(view.looks),
+        "count": view.steps,
+        "per_s": view.per_s,
+        "mean_s": view.mean_ns / NS_PER_S,
+        "fastest_look_s": view.fastest_ns / NS_PER_S,
+        "slowest_look_s": view.slowest_ns / NS_PER_S,
+        "output_tokens": fact(view.output_tokens),
+        "prompt_tokens": fact(view.prompt_tokens),
+        **_group("with_prompts", view.with_prompts),
+        **_group("without_prompts", view.without_prompts),
+        "notes": list(view.notes),
+    }
+
+
+def _group(name: str, group: LookGroup | None) -> dict[str, Json]:
+    """Nothing of no looks."""
+    return {} if group is None else {name: {"looks": group.looks, "mean_s": group.mean_ns / NS_PER_S}}

@@ -38,6 +38,8 @@ from tests.analysis.engine_rounds import PLANTED, even, rounds_of, trace_of
 from tests.analysis.test_batches import STAIRS
 from tests.analysis.test_batches import seen as seen_batches
 from tests.analysis.test_correlate import starved
+from tests.analysis.test_counted_steps import Scrape, tokens
+from tests.analysis.test_counted_steps import trace_of as counted_trace
 from tests.analysis.test_efficiency import TARGET as LLAMA
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, live_trace, probed
 
@@ -57,6 +59,7 @@ KEYS = [
     "requests",
     "batches",
     "steps",
+    "counted_steps",
     "objectives",
     "connections",
     "threads",
@@ -380,3 +383,24 @@ def test_a_server_whose_port_is_open_and_says_nothing_is_awaited() -> None:
     view = header(asked, TARGET)
     assert (view.is_starting, view.is_awaited) == (False, True)
     assert not header(asked, replace(TARGET, kind="process")).is_awaited
+
+
+def test_steps_as_the_server_counts_them() -> None:
+    sums = ((0, 0, 0), (100, 0, 400), (150, 1000, 600), (250, 1000, 1000))
+    scrapes = [Scrape(steps, others=tokens(prompts, output)) for steps, prompts, output in sums]
+    told = document(counted_trace(*scrapes), seconds=60.0)
+    assert told["counted_steps"] == {
+        "source": "metrics",
+        "looks": 3,
+        "count": 250,
+        "per_s": pytest.approx(250 / 3),
+        "mean_s": 0.012,
+        "fastest_look_s": 0.01,
+        "slowest_look_s": 0.02,
+        "output_tokens": 4.0,
+        "prompt_tokens": 4.0,
+        "with_prompts": {"looks": 1, "mean_s": 0.02},
+        "without_prompts": {"looks": 2, "mean_s": 0.01},
+        "notes": ["a look holds about 100 steps, and one more or less lies across its ends: 1.0 %"],
+    }
+    assert "unknown" in told["steps"]

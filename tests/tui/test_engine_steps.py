@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from llmtop.analysis.server.counted_steps import CountedSteps, counted_steps
 from llmtop.analysis.server.step_causes import StepCause
 from llmtop.analysis.server.steps_view import StepsView, steps_view
-from llmtop.model import Trace
+from llmtop.model import Trace, Unknown
 from llmtop.tui.panes import time_axis
+from llmtop.tui.render.counted_steps import counted_steps_lines
 from llmtop.tui.render.engine_steps import engine_steps_lines
 from llmtop.tui.render.look import ASCII, Look
 from llmtop.tui.screens.help import active_keys
 from llmtop.tui.screens.live import LiveApp
 from tests.analysis.engine_rounds import PLANTED, Round, rounds_of, trace_of
+from tests.analysis.test_counted_steps import Scrape, tokens
+from tests.analysis.test_counted_steps import trace_of as counted_trace
 from tests.live_traces import TARGET
 from tests.tui.live_app import FixedSession, fixed_app, press, running
 
@@ -95,3 +99,33 @@ async def test_hundreds_of_slow_steps_are_scrolled_and_searched() -> None:
 async def test_without_probes_the_pane_says_why() -> None:
     async with running(fixed_app()) as pilot:
         assert "no thread was seen to launch work" in await press(pilot, "M")
+
+
+def counted() -> Trace:
+    """A minute of a server: each fourth second brings a prompt, which takes twice as long a step."""
+    sums = [(75 * (i // 2) + 50 * (i % 2), 500 * (i // 2), 4 * (75 * (i // 2) + 50 * (i % 2))) for i in range(21)]
+    return counted_trace(*(Scrape(steps, others=tokens(prompts, output)) for steps, prompts, output in sums))
+
+
+def test_without_probes_the_server_counts_them() -> None:
+    view = counted_steps(counted())
+    assert isinstance(view, CountedSteps)
+    strips = counted_steps_lines(view, Unknown("this needs root", "sudo llmtop --attach 42"), 110, PLAIN)
+    assert [strip.text.rstrip() for strip in strips] == [
+        "counted by the server  mean 27 ms a step  38 /s  750 steps",
+        " " * 90 + ":=" * 10,
+        "a cell a look, the newest 20, 20.0 s; as high as the strip: 80 ms or more",
+        "means of 20 looks: 20 ms to 40 ms, half of them 20 ms to 40 ms",
+        "6.7 prompt tokens and 4 output tokens a step, 62 % of them of prompts",
+        "looks without prompts: 20 ms a step, of 10; looks with prompts: 40 ms a step, of 10",
+        "a look holds about 37.5 steps, and one more or less lies across its ends: 2.7 %",
+        "what single steps took, and why some are slow, is not known: this needs root (sudo llmtop --attach 42)",
+    ]
+
+
+async def test_the_pane_tells_them_with_why_no_single_one_is_known() -> None:
+    async with running(app_of(counted())) as pilot:
+        text = await press(pilot, "M")
+        assert "Engine steps  metrics, between looks" in text
+        assert "mean 27 ms a step" in text
+        assert "is not known: no thread was seen to launch work and to wait for the GPU" in text
