@@ -163,20 +163,26 @@ def judge(run: Run) -> None:
     )
 
 
+def compare(engine: Path, mode: str) -> None:
+    """Print how long a step takes with the probes and without."""
+    alone, looked = [], []
+    for _ in range(ROUNDS):  # by turns: what else runs on the machine changes
+        alone.append(without_probes(engine, mode, "1000", "2000").wall_s)
+        looked.append(watched(engine, mode, "1000", "2000").wall_s)
+    loss = median(looked) / median(alone) - 1
+    print(f"\n{mode}: a step alone {median(alone):.4f} ms, watched {median(looked):.4f} ms: {loss:+.2%}")
+
+
 def main() -> None:
-    """Plant, look and compare, in both manners of waiting."""
+    """Plant, look and compare, in all manners of waiting."""
     steps, every = [*sys.argv[1:3], *("4000", "20")[len(sys.argv) - 1 :]]
     with tempfile.TemporaryDirectory() as folder:
         engine = build_engine(Path(folder))
-        for mode in ("plain", "apart"):
+        for mode in ("plain", "apart", "polls"):
             print(f"\n== {mode}: {steps} steps, one in {every} planted")
             judge(watched(engine, mode, steps, every))
-        alone, looked = [], []
-        for _ in range(ROUNDS):  # by turns: what else runs on the machine changes
-            alone.append(without_probes(engine, "plain", "1000", "2000").wall_s)
-            looked.append(watched(engine, "plain", "1000", "2000").wall_s)
-        loss = median(looked) / median(alone) - 1
-        print(f"\na step alone {median(alone):.4f} ms, watched {median(looked):.4f} ms: {loss:+.2%}")
+        for mode in ("plain", "polls"):
+            compare(engine, mode)
 
 
 if __name__ == "__main__":

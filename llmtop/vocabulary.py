@@ -280,7 +280,8 @@ THREAD_SPINS = Metric("thread.spins", "calls", counter=True, title="spins")
 THREAD_LAUNCHES = Metric("thread.launches", "launches", counter=True, title="CUDA launches")
 """Kernels and graphs that the thread has launched."""
 THREAD_CUDA_SYNC = Metric("thread.cuda_sync", "ns", counter=True, title="in CUDA synchronisation")
-"""Wall time within synchronising calls of CUDA and NCCL, asleep (ThreadCause.CUDA_SYNC) or spinning on the CPU."""
+"""Wall time within synchronising calls of CUDA and NCCL, asleep (ThreadCause.CUDA_SYNC) or spinning on the CPU; and in
+loops that ask the GPU until it has finished, while they have the CPU."""
 THREAD_COLLECTING = Metric("thread.collecting", "ns", counter=True, title="in Python's garbage collector")
 """Wall time, of the thread on which it runs; without the GIL the others stand still meanwhile."""
 PYTHON_COLLECTOR: Final = "Python gc"

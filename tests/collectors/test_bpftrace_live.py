@@ -134,6 +134,30 @@ def test_cuda_calls_are_counted_by_thread(cuda_program: Path) -> None:
 
 
 @measured_again
+@pytest.mark.parametrize("mode", ["polling", "polling runtime"])
+def test_asking_until_the_gpu_has_finished_is_a_wait_for_it(cuda_program: Path, mode: str) -> None:
+    with Workload(cuda_program, mode, "60", "100") as program, looking(program.pid) as probes:
+        probes.next()
+        program.start()
+        truth = program.account()["threads"]["worker"]
+        probes.next()
+    in_libraries = [entry for entry in probes.all("in_libraries") if entry[1] == program.pid][-1]
+    functions = {entry[1]: entry[2:4] for entry in probes.all("functions")}
+    assert truth["in_sync"] - truth["queued"] < 1.05 * in_libraries[3] < 1.1 * truth["in_sync"]
+    count, ns = functions["cudaEventQuery" if mode == "polling runtime" else "cuEventQuery"]
+    assert 200 <= count <= 250
+    assert ns == pytest.approx(truth["in_sync"], rel=0.05)
+
+
+def test_who_looks_now_and_then_whether_the_gpu_has_finished_does_not_wait_for_it(cuda_program: Path) -> None:
+    looked = seen(looking, cuda_program, "looking", "60", "50")
+    functions = {entry[1]: entry[2:4] for entry in looked.probes.all("functions")}
+    assert functions["cuEventQuery"][0] == 250
+    in_libraries = [entry for entry in looked.probes.all("in_libraries") if entry[1] == looked.pid][-1]
+    assert in_libraries[3] == pytest.approx(functions["cuStreamSynchronize"][1], rel=0.01)
+
+
+@measured_again
 def test_what_the_runtime_calls_counts_once(cuda_program: Path) -> None:
     looked = seen(looking, cuda_program, "runtime", "1")
     in_libraries = [entry for entry in looked.probes.all("in_libraries") if entry[1] == looked.pid][-1]

@@ -22,6 +22,7 @@ from llmtop.collectors.tracing.helper.functions import COLLECTOR
 from llmtop.model import Unknown
 
 SYNC = Function("/proc/7/root/lib/libcuda.so.1", "cuCtxSynchronize", 6, waits=True)
+ASK = Function("/proc/7/root/lib/libcuda.so.1", "cuEventQuery", 7, asks=True)
 PYTHON = "/lib/python3"
 
 
@@ -48,6 +49,7 @@ PLANS = [
     planned((1,), scheduler=False, samples=True),
     planned((1,), functions=(SYNC,), loses_first=True),
     planned((1,), functions=(SYNC, collector())),
+    planned((1,), functions=(SYNC, ASK), loses_first=True),
     planned((1,), calls="counted", loses_first=True),
 ]
 

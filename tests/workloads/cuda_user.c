@@ -3,15 +3,17 @@
 #include "account.h"
 #include <sys/mman.h>
 
-int cuLaunchKernel(void), cuGraphLaunch(void), cuStreamSynchronize(void);
-int cudaLaunchKernel(void), cudaGraphLaunch(void), cudaStreamSynchronize(void);
+int cuLaunchKernel(void), cuGraphLaunch(void), cuStreamSynchronize(void), cuEventQuery(void *event);
+int cudaLaunchKernel(void), cudaGraphLaunch(void), cudaStreamSynchronize(void), cudaEventQuery(void *event);
+void stand_in_gpu_works(long ns);
 void stand_in_sync(int how, long ns, pthread_barrier_t *where);
 
 enum { ASLEEP, SPINNING, AT_BARRIER };
 #define SYNC_NS 8000000
 #define LATE_NS 12000000
 
-static int through_runtime, is_late;
+static int through_runtime, is_late, polls, looks;
+static char event;
 static long long most_rounds;
 
 NOINLINE void launch(struct worker *worker)
@@ -27,7 +29,11 @@ NOINLINE void synchronise(struct worker *worker)
 	worker->waits_in_sync = 1;
 	begin_wait(worker);
 	long long since = worker->since;
-	(through_runtime ? cudaStreamSynchronize : cuStreamSynchronize)();
+	if (polls)
+		while ((polls == 2 ? cudaEventQuery : cuEventQuery)(&event))
+			;
+	else
+		(through_runtime ? cudaStreamSynchronize : cuStreamSynchronize)();
 	end_wait(worker);
 	worker->in_sync += now() - since;
 }
@@ -42,6 +48,12 @@ static void decode(struct worker *worker)
 {
 	spin_here(is_late ? LATE_NS : 2000000);
 	launch(worker);
+	if (polls || looks)
+		stand_in_gpu_works(SYNC_NS);
+	for (int i = 0; i < looks; i++) {	/* as an allocator does, which goes on without */
+		cuEventQuery(&event);
+		spin_here(300000);
+	}
 	synchronise(worker);
 	stop_after(worker);
 }
@@ -89,6 +101,10 @@ int main(int argc, char **argv)
 		stand_in_sync(!strcmp(mode, "spinning"), SYNC_NS, NULL);
 	else if (!strcmp(mode, "runtime"))
 		through_runtime = 1;
+	else if (!strcmp(mode, "polling") || !strcmp(mode, "polling runtime"))
+		polls = 1 + !strcmp(mode, "polling runtime");
+	else if (!strcmp(mode, "looking"))
+		looks = 5;
 	else if (!strcmp(mode, "stuck"))
 		stand_in_sync(ASLEEP, 3600000000000L, NULL);
 	add_worker(child ? "rank 0" : "worker", strcmp(mode, "launches") ? decode : launch_only);

@@ -1,5 +1,5 @@
 /* An engine whose steps are known: a millisecond of work, 8 launches of kernels, one of a graph, 4 ms of waiting for the
- * GPU; another thread does the waiting in the mode "apart". In the mode
+ * GPU; another thread does the waiting in the mode "apart", and in the mode "polls" an event is asked until it is done. In the mode
  * "many" there are 400 kernels a step, too many to be counted, and more work is 28 graphs more, as of a prompt in pieces. Usage: engine_steps MODE STEPS EVERY: every so many steps one
  * has a cause to be slow, by turns those of `causes`. When all are done it tells which, as ["cause", end in ns]. */
 #define _GNU_SOURCE
@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 int cuLaunchKernel(void), cuGraphLaunch(void), cuStreamSynchronize(void), cuMemAlloc_v2(void), cuMemcpyHtoDAsync_v2(void);
+int cuEventQuery(void *event);
+void stand_in_gpu_works(long ns);
 void stand_in_times(long wait, long call);
 
 #define MS 1000000L
@@ -29,7 +31,8 @@ enum { ASLEEP, LOCK, FAULTS, ALLOCATION, COPY, QUEUE, OWN_CODE, MORE_WORK, SLOWE
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_barrier_t launched, waited;
 static sem_t hold, burn;
-static volatile int is_held, is_apart, is_many;
+static volatile int is_held, is_apart, is_many, is_polling;
+static long gpu_ns = WAIT_NS;
 static volatile long burn_until;
 
 static long now(void)
@@ -141,10 +144,10 @@ static void plant(int cause)
 	case MORE_WORK:
 		for (int i = 0; i < (is_many ? 28 : 400); i++)
 			is_many ? cuGraphLaunch() : cuLaunchKernel();
-		stand_in_times(WAIT_NS + PLANTED_NS, 0);
+		gpu_ns = WAIT_NS + PLANTED_NS;
 		break;
 	case SLOWER:
-		stand_in_times(WAIT_NS + PLANTED_NS, 0);
+		gpu_ns = WAIT_NS + PLANTED_NS;
 		break;
 	case INPUT:
 		poll(NULL, 0, PLANTED_NS / MS);
@@ -159,13 +162,18 @@ static void step(int cause)
 	for (int i = 0; i < (is_many ? 400 : 8); i++)
 		cuLaunchKernel();
 	cuGraphLaunch();
-	if (is_apart) {
+	stand_in_times(gpu_ns, 0);
+	if (is_polling) {
+		stand_in_gpu_works(gpu_ns);
+		while (cuEventQuery(&gpu_ns))
+			;
+	} else if (is_apart) {
 		pthread_barrier_wait(&launched);
 		pthread_barrier_wait(&waited);
 	} else {
 		cuStreamSynchronize();
 	}
-	stand_in_times(WAIT_NS, 0);
+	gpu_ns = WAIT_NS;
 }
 
 /* Burners take time from the engine alone: on the CPU on which it is. */
@@ -182,6 +190,7 @@ int main(int argc, char **argv)
 	long steps = atol(argv[2]), every = atol(argv[3]);
 	pthread_t thread;
 	is_apart = !strcmp(argv[1], "apart");
+	is_polling = !strcmp(argv[1], "polls");
 	is_many = !strcmp(argv[1], "many");
 	sem_init(&hold, 0, 0);
 	sem_init(&burn, 0, 0);

@@ -33,6 +33,9 @@ kernels, one of a graph ("launches") and a synchronisation ("in_sync", in ns):
 plain      the synchronisation sleeps 2 ms
 asleep     it sleeps 8 ms: blocked in CUDA synchronisation 4/5, and nothing else
 spinning   it spins 8 ms: on CPU, and in CUDA synchronisation 4/5 of the time
+polling    it asks an event until it is done, 8 ms: on CPU, and waiting for the GPU 4/5 of the time; "polling runtime"
+           does so through a stand-in for libcudart
+looking    plain, and it asks an event five times a round and goes on with work of its own, whatever it hears
 runtime    plain, through a stand-in for libcudart that calls libcuda: must not count twice
 stuck      the first synchronisation lasts an hour: in CUDA synchronisation all the time, though no call has ended
 launches   no work and no synchronisation

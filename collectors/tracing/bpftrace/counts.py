@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from llmtop.collectors.tracing import wire
 from llmtop.collectors.tracing.bpftrace.output import Key, Printout, Slots
 from llmtop.collectors.tracing.bpftrace.sums import MapSums
-from llmtop.collectors.tracing.helper.functions import COLLECTOR, LAUNCHES, NUMBERS, SYNCHRONISING
+from llmtop.collectors.tracing.helper.functions import COLLECTOR, LAUNCHES, NUMBERS, QUERIES, SYNCHRONISING
 from llmtop.collectors.tracing.helper.syscall_numbers import WITHOUT_WAIT, call_name, spin_kind
 
 SYMBOLS = tuple(NUMBERS)
@@ -161,7 +161,7 @@ class LibraryCalls:
     def _thread(self, pid: int, tid: int, waiting_ns: int) -> wire.LibraryThread | None:
         """Up to now; None when it has done neither."""
         launches = self._of_thread(self._calls, pid, tid, LAUNCHES)
-        sync_ns = self._of_thread(self._time, pid, tid, SYNCHRONISING) + waiting_ns
+        sync_ns = self._of_thread(self._time, pid, tid, SYNCHRONISING | QUERIES) + waiting_ns
         before = self._told.get((pid, tid), (0, 0))
         # A call that ended between two looks was counted a little longer than it took.
         told = self._told[pid, tid] = (launches, max(sync_ns, before[1]))

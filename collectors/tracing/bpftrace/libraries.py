@@ -14,6 +14,7 @@ from llmtop.collectors.tracing.helper.functions import (
     KINDS,
     LAUNCHES,
     NUMBERS,
+    QUERIES,
     SYNCHRONISING,
     duplicates,
     kind_of,
@@ -161,4 +162,5 @@ def _duplicates(counts: dict[tuple[int, str], int]) -> frozenset[str]:
 
 def _function(path: str, symbol: str, file: LibraryFile) -> Function:
     probes = collector_probes(path, file.functions[symbol].symbols) if symbol == COLLECTOR else ((), ())
-    return Function(path, symbol, NUMBERS[symbol], symbol in LAUNCHES, symbol in SYNCHRONISING, file.identity, *probes)
+    launches, waits, asks = (symbol in names for names in (LAUNCHES, SYNCHRONISING, QUERIES))
+    return Function(path, symbol, NUMBERS[symbol], launches, waits, file.identity, *probes, asks=asks)

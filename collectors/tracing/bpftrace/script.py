@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from llmtop.collectors.tracing.helper.functions import COLLECTOR
+from llmtop.collectors.tracing.helper.functions import COLLECTOR, FEWEST_POLLS, LOST_CPU_NS, NOT_READY, POLL_GAP_NS
 from llmtop.collectors.tracing.helper.governor import HERTZ
 from llmtop.collectors.tracing.helper.syscall_numbers import TRAPS, call_numbers
 
@@ -51,6 +51,7 @@ class Function:
         launches: It starts kernels: told by thread.
         waits: It waits for the GPU: told by thread, and sleeps within it are put down to it.
         begins, ends: Where it does so in bpftrace's words, where that is not the symbol and its return.
+        asks: It asks whether the GPU has finished: a wait, where it is asked again and again until it has.
     """
 
     path: str = field(compare=False)
@@ -61,6 +62,7 @@ class Function:
     file: tuple[int, int] = (0, 0)
     begins: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
+    asks: bool = False
 
     @property
     def can_be_written(self) -> bool:
@@ -75,7 +77,7 @@ class Function:
     @property
     def is_told_by_thread(self) -> bool:
         """Whether its time is kept by thread too."""
-        return self.launches or self.waits or self.collects
+        return self.launches or self.waits or self.asks or self.collects
 
 
 def collector_probes(path: str, symbols: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -114,6 +116,11 @@ class RunPlan:
         return min(_FIRST_MS, self.interval_ms // 2)
 
     @property
+    def polls(self) -> bool:
+        """Whether threads are seen that wait for the GPU by asking it."""
+        return any(one.asks for one in self.functions)
+
+    @property
     def stacks(self) -> bool:
         """Whether sleeps have stacks."""
         return self.scheduler and self.stack_every > 0
@@ -140,6 +147,8 @@ def _begin(plan: RunPlan) -> str:
         types += f" @woken[{zero}] = {zero}; @off[{zero}] = ({zero}, {zero}, {zero}, {zero});"
     if plan.functions:
         types += f" @entered[{zero}, {zero}, {zero}] = {zero}; @outermost[{zero}] = {zero}; @syncing[{zero}] = 0;"
+    if plan.polls:
+        types += f" @polled[{zero}] = ({zero}, {zero}, {zero}, {zero}); @asked[{zero}] = {zero};"
     return f"BEGIN {{ {targets}{types} }}"
 
 
@@ -325,7 +334,8 @@ def _function(function: Function, plan: RunPlan) -> str:
     enter, leave = (part.replace("FLAG", "1" if function.waits else "0") for part in by_thread)
     apart = f"\n    {_added(plan, '@library_count[(uint64)pid, NUMBER]')}" if plan.loses_first else ""
     text = (
-        _FUNCTION.replace("BEGINS", begins)
+        (_QUERY if function.asks else _FUNCTION)
+        .replace("BEGINS", begins)
         .replace("ENDS", ends)
         .replace("ENTER", enter)
         .replace("LEAVE", leave)
@@ -360,6 +370,65 @@ ENDS {
   }
 }"""
 
+# As in programs/library.c: what only repeats a question counts as no call, and the last answer with the time of all.
+_QUERY = f"""
+BEGINS {{
+  if (@target[(uint64)pid]) {{
+    @entered[(uint64)pid, (uint64)tid, NUMBER] = nsecs;
+    if (@outermost[(uint64)tid] == 0) {{ @outermost[(uint64)tid] = NUMBER + (uint64)1; @asked[(uint64)tid] = arg0; }}
+  }}
+}}
+ENDS {{
+  $since = @entered[(uint64)pid, (uint64)tid, NUMBER];
+  if ($since) {{
+    $now = nsecs;
+    $ns = $now - $since;
+    $polled = @polled[(uint64)tid];
+    $handle = @asked[(uint64)tid];
+    $ready = (uint64)1;
+    $on = (uint64)0;
+    $is_other = (uint64)0;
+    $repeated = (uint64)0;
+    $more = (uint64)0;
+    $first = $since;
+    $polls = (uint64)0;
+    if ((retval & 0xffffffff) == {NOT_READY}) {{ $ready = (uint64)0; }}
+    $last = $polled.1;
+    if ($polled.2 > 0 && $since < $polled.1 + {POLL_GAP_NS}) {{
+      if ($polled.3 == $handle) {{ $on = (uint64)1; }}
+      if ($polled.3 != $handle) {{ $is_other = (uint64)1; }}
+    }}
+    if ($on == 0 && $polled.2 >= {FEWEST_POLLS} && $polled.3 == $handle && $since < $polled.1 + {LOST_CPU_NS}) {{
+      $on = (uint64)1;
+      $last = $since;
+    }}
+    if ($on) {{
+      $first = $polled.0;
+      $polls = $polled.2;
+      if ($ready == 0) {{ $repeated = (uint64)1; }}
+    }}
+    if (@outermost[(uint64)tid] == NUMBER + (uint64)1) {{
+      if ($is_other == 0) {{
+        if ($polls >= {FEWEST_POLLS}) {{ $more = $now - $last; }}
+        if ($polls == {FEWEST_POLLS - 1} && $ready == 0) {{ $more = $now - $first; }}
+        if ($ready == 0) {{ @polled[(uint64)tid] = ($first, $now, $polls + (uint64)1, $handle); }}
+        if ($ready && $polls) {{ @polled[(uint64)tid] = ((uint64)0, (uint64)0, (uint64)0, (uint64)0); }}
+        if ($more) {{ @library_time[(uint64)pid, (uint64)tid, NUMBER] = sum($more); }}
+        if ($ready && $polls >= {FEWEST_POLLS}) {{
+          $ns = $now - $first;
+          @library_calls[(uint64)pid, (uint64)tid, NUMBER] = count();
+        }}
+      }}
+      @outermost[(uint64)tid] = (uint64)0;
+    }}
+    if ($repeated == 0) {{
+      @library[(uint64)pid, NUMBER] = hist($ns >> 8);COUNT
+      @library_ns[(uint64)pid, NUMBER] = sum($ns);
+    }}
+    @entered[(uint64)pid, (uint64)tid, NUMBER] = (uint64)0;LEAVE
+  }}
+}}"""
+
 
 _SAMPLES = """
 profile:hz:HERTZ {
@@ -387,7 +456,7 @@ def _reports(plan: RunPlan) -> str:
     if plan.scheduler:
         sums += ["off", "woken"]
     stacks = _stack_maps(plan)
-    hidden = ["first", "turn", "target", "known", "call", "outermost", "syncing", "user", "kernel"]
+    hidden = ["first", "turn", "target", "known", "call", "outermost", "syncing", "polled", "asked", "user", "kernel"]
     begin, end = 'printf("begin %llu\\n", nsecs);', 'printf("end\\n");'
     prints = "".join(f" print(@{name});" for name in sums)
     clears = "".join(f" clear(@{name});" for name in news)
@@ -418,6 +487,8 @@ def _is_used(name: str, plan: RunPlan) -> bool:
     conditions = {
         "outermost": bool(plan.functions),
         "syncing": bool(plan.functions),
+        "polled": plan.polls,
+        "asked": plan.polls,
         "user": plan.stacks,
         "kernel": plan.stacks,
     }

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-LAUNCH, GRAPH, WAIT, COLLECT, OTHER = "launch", "graph", "wait", "collect", "other"
-KINDS = (WAIT, GRAPH, COLLECT, OTHER, LAUNCH)
+LAUNCH, GRAPH, WAIT, QUERY, COLLECT, OTHER = "launch", "graph", "wait", "query", "collect", "other"
+KINDS = (WAIT, QUERY, GRAPH, COLLECT, OTHER, LAUNCH)
 """Of calls, the one to be counted all the time first: waits tell the most and are the fewest; a graph's launch stands
-for those of all its kernels; a collection stops all of Python. What costs too much is given up in the opposite
-order."""
+for those of all its kernels; a collection stops all of Python; queries that are asked until the GPU has finished are a
+wait, of which the first and the last cost something: the others would be made all the same. What costs too much is
+given up in the opposite order."""
 LAUNCHING = frozenset((LAUNCH, GRAPH))
 """What makes up the launches that are told of threads and rounds."""
 COLLECTOR = "Python gc"
@@ -22,6 +23,8 @@ _KINDS_BY_LIBRARY = {
         "cuStreamSynchronize": WAIT,
         "cuEventSynchronize": WAIT,
         "cuCtxSynchronize": WAIT,
+        "cuStreamQuery": QUERY,
+        "cuEventQuery": QUERY,
         "cuMemcpy": WAIT,
         "cuMemcpyDtoH_v2": WAIT,
         "cuMemcpyHtoD_v2": WAIT,
@@ -40,6 +43,8 @@ _KINDS_BY_LIBRARY = {
         "cudaStreamSynchronize": WAIT,
         "cudaEventSynchronize": WAIT,
         "cudaDeviceSynchronize": WAIT,
+        "cudaStreamQuery": QUERY,
+        "cudaEventQuery": QUERY,
         "cudaMemcpyAsync": OTHER,
         "cudaMemcpy": WAIT,
         "cudaMalloc": OTHER,
@@ -72,6 +77,7 @@ FUNCTIONS = {library: tuple(kinds) for library, kinds in _KINDS_BY_LIBRARY.items
 _KIND_BY_NAME = {name: kind for kinds in _KINDS_BY_LIBRARY.values() for name, kind in kinds.items()}
 LAUNCHES = frozenset(name for name, kind in _KIND_BY_NAME.items() if kind in LAUNCHING)
 SYNCHRONISING = frozenset(name for name, kind in _KIND_BY_NAME.items() if kind == WAIT)
+QUERIES = frozenset(name for name, kind in _KIND_BY_NAME.items() if kind == QUERY)
 DRIVERS = {
     "cudaLaunchKernel": ("cuLaunchKernel", "cuLaunchKernelEx"),
     "cudaLaunchKernelExC": ("cuLaunchKernelEx",),
@@ -79,8 +85,16 @@ DRIVERS = {
     "cudaStreamSynchronize": ("cuStreamSynchronize",),
     "cudaEventSynchronize": ("cuEventSynchronize",),
     "cudaDeviceSynchronize": ("cuCtxSynchronize",),
+    "cudaStreamQuery": ("cuStreamQuery",),
+    "cudaEventQuery": ("cuEventQuery",),
 }
 """Functions of the runtime that end in one of these of the driver: with probes on both, each call costs twice."""
+NOT_READY = 600
+"""What a query says while the GPU works: CUDA_ERROR_NOT_READY, and cudaErrorNotReady since CUDA 10.1."""
+POLL_GAP_NS, FEWEST_POLLS, LOST_CPU_NS = 10_000, 3, 200_000_000
+"""Queries that are asked again this soon are a loop that waits, once so many have said in a row that the GPU works on.
+If it is asked again only later, up to the last of these times, the same wait goes on: others may have had the CPU.
+programs/library.c has the same."""
 _UNDER_WAY = 16
 """The two counts of a call are made one after the other, and read at one moment."""
 _ENOUGH = 100

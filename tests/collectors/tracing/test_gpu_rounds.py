@@ -14,7 +14,7 @@ from llmtop.collectors.tracing.bcc.helper.gpu_rounds import GpuRounds
 from llmtop.collectors.tracing.bcc.helper.process_libraries import ProbedFunction, ProcessLibraries
 from llmtop.collectors.tracing.bcc.helper.sampling import Sampling
 from llmtop.collectors.tracing.helper.budget import Account
-from llmtop.collectors.tracing.helper.functions import COLLECT, COLLECTOR, GRAPH, KINDS, LAUNCH, OTHER, WAIT
+from llmtop.collectors.tracing.helper.functions import COLLECT, COLLECTOR, GRAPH, KINDS, LAUNCH, OTHER, QUERY, WAIT
 from llmtop.collectors.tracing.round_series import RoundSeries
 from llmtop.collectors.tracing.wire import GpuRound
 from llmtop.model import Metric
@@ -55,6 +55,7 @@ def test_what_was_not_looked_at_from_its_start_on_is_not_known() -> None:
     assert (one.queued, one.locked, one.for_input, one.asleep) == (None,) * 4
     (one,) = taken(followed_since=None)
     assert one.locked is None
+    assert taken(frozenset(KINDS) - {QUERY}), "nobody may ask"
     (one,) = taken(frozenset({WAIT, OTHER}))
     assert (one.launches, one.graphs, one.allocation, one.copy) == (None, None, 50, 60)
     (one,) = taken(frozenset({WAIT, GRAPH, LAUNCH}))
@@ -148,7 +149,7 @@ STEPS, EVERY = 200, 10
 def rounds_told(engine: Path, mode: str) -> tuple[dict[str, GpuRound], list[GpuRound]]:
     """One round of each planted cause, by it, and all of them."""
     with Workload(engine, mode, str(STEPS), str(EVERY)) as program, probing(program.pid) as probes:
-        probes.until(lambda report: report.get("probed") == 5 and not report["settling"])
+        probes.until(lambda report: report.get("probed") == 6 and not report["settling"])
         program.start()
         planted: Any = program.account()
         probes.next()
@@ -172,6 +173,16 @@ def test_each_round_is_seen_with_what_it_was_spent_in(engine: Path) -> None:
     assert {(one.launches, one.graphs) for one in told} == {(9, 1), (409, 1)}
     assert by_cause["more work"].launches == 409
     assert by_cause["slower GPU"].wait >= 12.9 * MS
+
+
+def test_a_round_ends_where_the_gpu_is_asked_no_more(engine: Path) -> None:
+    by_cause, told = rounds_told(engine, "polls")
+    assert len(told) == STEPS - 1
+    assert {(one.launches, one.graphs) for one in told} == {(9, 1), (409, 1)}
+    long = [one for one in told if one.wait + (one.queued or 0) >= 3.5 * MS]
+    assert len(long) >= 0.95 * len(told), "a virtual machine may lose the CPU to others without a word"
+    assert by_cause["slower GPU"].wait + (by_cause["slower GPU"].queued or 0) >= 12.5 * MS
+    assert (by_cause["asleep"].asleep or 0) >= 8 * MS
 
 
 def test_a_round_ends_where_another_thread_has_waited(engine: Path) -> None:

@@ -113,6 +113,7 @@ class Server:
             collecting_ns,
             0,
             0,
+            0,
             PID,
             0,
             0,
@@ -542,7 +543,7 @@ class Crowd(Server):
                         if name == "functions" and key[0] == PID:
                             rows[pid, key[1]] = tuple((1 + more) * count for count in row)
                         elif key == (TID,):
-                            rows[TID + more,] = (*((1 + more) * count for count in row[:12]), pid, *row[13:])
+                            rows[TID + more,] = (*((1 + more) * count for count in row[:13]), pid, *row[14:])
 
 
 def test_what_one_process_does_is_not_put_down_to_another(
@@ -582,10 +583,10 @@ def test_calls_under_way_are_over_when_their_probes_come_off(serving: Callable[[
     for number, tid in ((NUMBERS[LAUNCH], TID), (NUMBERS[SYNC], TID), (NUMBERS[COPY], TID)):
         entered.put((tid << 8 | number,), (5,))
     threads = server.module["library_threads"]
-    of_round = b"R" * 128
-    waiting = (9, 5 * MS, server.now_ns - MS, 77, 88, 3, 2, 7, 4, 9, 5, 6, PID, 1, 2, 0, of_round)
+    of_round = b"R" * 176
+    waiting = (9, 5 * MS, server.now_ns - MS, 77, 88, 3, 2, 7, 4, 9, 66, 5, 6, PID, 1, 2, 8, of_round)
     for tid, pid in ((TID + 1, PID), (TID + 2, 300)):
-        threads.put((tid,), (*waiting[:12], pid, *waiting[13:]))
+        threads.put((tid,), (*waiting[:13], pid, *waiting[14:]))
     server.rates[SYNC] = 1e6
     look(library, server, 0.4)
     assert SYNC not in server.probed
@@ -593,9 +594,9 @@ def test_calls_under_way_are_over_when_their_probes_come_off(serving: Callable[[
     assert NUMBERS[SYNC] not in left
     assert NUMBERS[COPY] in left
     own, other = threads.get(TID + 1), threads.get(TID + 2)
-    assert own == (9, 5 * MS, 0, 0, 88, 3, 2, 7, 4, 9, 5, 6, PID, 1, 2, 0, of_round)
+    assert own == (9, 5 * MS, 0, 0, 88, 3, 2, 7, 4, 9, 0, 5, 6, PID, 1, 2, 8, of_round)
     assert other is not None
-    assert other[2:4] == (waiting[2], 77)
+    assert (*other[2:4], other[10]) == (waiting[2], 77, 66)
 
 
 def test_what_a_part_of_the_time_stands_for_is_said(serving: Callable[[Mapping[str, float]], Server]) -> None:

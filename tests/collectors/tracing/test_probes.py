@@ -112,7 +112,7 @@ def samples_are_taken(report: dict[str, Any]) -> bool:
 
 
 def all_are_probed(report: dict[str, Any]) -> bool:
-    return report.get("probed") == 6
+    return report.get("probed") == 8
 
 
 def test_calls_into_libcuda_are_counted_and_timed(cuda_program: Path) -> None:
@@ -157,6 +157,35 @@ def test_a_synchronisation_that_lasts_is_counted_up_to_now(cuda_program: Path) -
         probes.until(all_are_probed)
         program.start()
         probes.until(lambda _: [entry for entry in probes.all("in_libraries") if entry[3] > 300_000_000])
+
+
+@measured_again
+@pytest.mark.parametrize(("mode", "asked"), [("polling", {"cuEventQuery"}), ("polling runtime", {"cudaEventQuery"})])
+def test_asking_until_the_gpu_has_finished_is_a_wait_for_it(cuda_program: Path, mode: str, asked: set[str]) -> None:
+    """Thousands of answers a round count as two calls, of which the last is as long as the wait."""
+    with Workload(cuda_program, mode, "60", "100") as program, probing(program.pid) as probes:
+        probes.until(all_are_probed)
+        program.start()
+        truth = program.account()["threads"]["worker"]
+        report = probes.next()
+    (sync_ns,) = [entry[3] for entry in probes.all("in_libraries") if entry[1] == program.pid][-1:]
+    assert truth["in_sync"] - truth["queued"] < 1.05 * sync_ns < 1.1 * truth["in_sync"], "who polls can lose the CPU"
+    functions = {entry[1]: entry[2:4] for entry in probes.all("functions")}
+    for name in asked:
+        count, ns = functions[name]
+        assert 200 <= count <= 250
+        assert ns == pytest.approx(truth["in_sync"], rel=0.05)
+    assert report["hits"]["poll"] > 20 * 1000
+    assert report["hits"]["library"] < 5000, "which is what the budget is charged"
+
+
+def test_who_looks_now_and_then_whether_the_gpu_has_finished_does_not_wait_for_it(cuda_program: Path) -> None:
+    looked = seen(probing, cuda_program, "looking", "60", "50", before=all_are_probed)
+    functions = {entry[1]: entry[2:4] for entry in looked.probes.all("functions")}
+    assert functions["cuEventQuery"][0] == 250
+    (sync_ns,) = [entry[3] for entry in looked.probes.all("in_libraries") if entry[1] == looked.pid][-1:]
+    assert sync_ns == functions["cuStreamSynchronize"][1]
+    assert len(looked.probes.all("gpu_rounds")) == 49, "no look ends a round"
 
 
 def sums(probes: Probes, key: str, place: int) -> int:

@@ -62,7 +62,7 @@ def yielder(kernel_probes: None, workload: Path) -> Seen:
 
 @pytest.fixture(scope="module")
 def cuda(kernel_probes: None, cuda_program: Path) -> Seen:
-    modes = ("plain", "asleep", "spinning", "runtime", "stuck", "late")
+    modes = ("plain", "asleep", "spinning", "polling", "runtime", "stuck", "late")
     return seen_of({mode: (cuda_program, mode, "0") for mode in modes})
 
 
@@ -156,10 +156,11 @@ def test_sleep_in_a_synchronisation_is_put_down_to_it(cuda: Seen, mode: str) -> 
     assert cuda.shares(mode, "worker").in_cuda_sync == pytest.approx(truth.in_sync, abs=FIVE_POINTS)
 
 
-def test_spinning_in_a_synchronisation_is_on_the_cpu_and_in_it(cuda: Seen) -> None:
-    assert_agrees(cuda, "spinning", "worker", None)
-    truth = cuda.after["spinning"].shares(cuda.before["spinning"])["worker"]
-    said = cuda.shares("spinning", "worker")
+@pytest.mark.parametrize("mode", ["spinning", "polling"])
+def test_spinning_until_the_gpu_has_finished_is_on_the_cpu_and_a_wait(cuda: Seen, mode: str) -> None:
+    assert_agrees(cuda, mode, "worker", None)
+    truth = cuda.after[mode].shares(cuda.before[mode])["worker"]
+    said = cuda.shares(mode, "worker")
     assert said.in_cuda_sync == pytest.approx(truth.in_sync, abs=FIVE_POINTS)
     assert said.blocked_total < FIVE_POINTS
 

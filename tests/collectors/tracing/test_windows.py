@@ -102,13 +102,13 @@ def test_at_first_nothing_is_known_and_a_window_is_due() -> None:
 @pytest.mark.parametrize(
     ("costs", "steady"),
     [
-        ((0.2e6, 0.1e6, 0.05e6, 0.05e6, 0.3e6), {"wait", "graph", "collect", "other", "launch"}),
-        ((0.2e6, 0.1e6, 0.05e6, 0.05e6, 0.301e6), {"wait", "graph", "collect", "other"}),
-        ((0.3e6, 0.1e6, 0.1e6, 0.201e6, 0.1e6), {"wait", "graph", "collect", "launch"}),
-        ((0.701e6, 0.901e6, 0.701e6, 0.6e6, 0.1e6), {"other", "launch"}),
-        ((0.5e6, 0.4e6, 0.1e6, 0.1e6, 0.1e6), {"wait", "graph"}),
-        ((0.5e6, 0.401e6, 0.1e6, 0.1e6, 0.1e6), {"wait", "collect", "other"}),
-        ((0.701e6, 0.901e6, 0.701e6, 0.701e6, 0.701e6), set()),
+        ((0.2e6, 0.0, 0.1e6, 0.05e6, 0.05e6, 0.3e6), {"wait", "query", "graph", "collect", "other", "launch"}),
+        ((0.2e6, 0.0, 0.1e6, 0.05e6, 0.05e6, 0.301e6), {"wait", "query", "graph", "collect", "other"}),
+        ((0.3e6, 0.0, 0.1e6, 0.1e6, 0.201e6, 0.1e6), {"wait", "query", "graph", "collect", "launch"}),
+        ((0.701e6, 0.0, 0.901e6, 0.701e6, 0.6e6, 0.1e6), {"query", "other", "launch"}),
+        ((0.5e6, 0.0, 0.4e6, 0.1e6, 0.1e6, 0.1e6), {"wait", "query", "graph"}),
+        ((0.5e6, 0.0, 0.401e6, 0.1e6, 0.1e6, 0.1e6), {"wait", "query", "collect", "other"}),
+        ((0.701e6, 0.0, 0.901e6, 0.701e6, 0.701e6, 0.701e6), {"query"}),
     ],
 )
 def test_what_takes_seven_tenths_of_the_budget_is_counted_all_the_time(
@@ -162,9 +162,9 @@ def test_what_costs_too_much_rests_and_longer_each_time() -> None:
     sampling.close({}, CALLED, 100.0, 0.01)
     assert not sampling.judge({"wait": 0.3e6, "graph": 0.1e6, "other": 0.3e6, "launch": 0.3e6}, 100.0)
     assert sampling.judge({"wait": 0.3e6, "graph": 0.1e6, "other": 0.3e6, "launch": 0.301e6}, 100.0)
-    assert sampling.steady == {"wait", "graph", "collect", "other"}
+    assert sampling.steady == {"wait", "query", "graph", "collect", "other"}
     assert sampling.is_due(100.0), "a window shows at once what it costs"
-    assert sampling.judge({"wait": 2e6, "graph": 0.0, "collect": 0.0, "other": 0.0}, 100.0)
+    assert sampling.judge({"wait": 2e6, "query": 0.0, "graph": 0.0, "collect": 0.0, "other": 0.0}, 100.0)
     assert sampling.steady == frozenset(), "the dearest goes last"
     now_s, rests = 100.0, []
     for _ in range(8):

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple, Optional
 
 from ... import wire
-from ...helper.functions import COLLECT, COLLECTOR, GRAPH, LAUNCH, LAUNCHING, OTHER, WAIT
+from ...helper.functions import COLLECT, COLLECTOR, GRAPH, LAUNCH, LAUNCHING, OTHER, QUERY, WAIT
 from . import btf
 from .process_libraries import ProcessLibraries
 from .programs import Module
@@ -45,7 +45,9 @@ class GpuRounds:
         self._processes = processes
         self._told: set[int] = set()
         """Processes of which the kernel knows that their launches are not counted all the time."""
-        module.table("places", "I", "I").put((0,), (place_of_faults() or 0,))
+        places = module.table("places", "I", "I")
+        places.put((0,), (place_of_faults() or 0,))
+        places.put((1,), (btf.offset_of("task_struct", "nivcsw") or 0,))
 
     def _tell_uncounted(self) -> None:
         """Have each wait end a round where launches cannot tell which does."""
@@ -74,7 +76,7 @@ class GpuRounds:
     ) -> Optional[wire.GpuRound]:
         """None of one in which not all waits were seen; what was not looked at all the time is not known."""
         process = self._processes.get(pid)
-        if process is None or not process.saw(WAIT, entry.start):
+        if process is None or not process.saw(WAIT, entry.start) or process.came_to_see(QUERY, entry.start):
             return None
         graphs = entry.graphs if process.saw(GRAPH, entry.start) else None
         launches = entry.launches if graphs is not None and process.saw(LAUNCH, entry.start) else None

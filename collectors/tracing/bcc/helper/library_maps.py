@@ -13,7 +13,7 @@ from .programs import SLOTS, Module
 SYNCS = 3
 """The place of synchronising calls in what is counted of a thread: launches, steps, launches in these, and they."""
 _NAMES = {number: name for name, number in NUMBERS.items()}
-_THREAD = "10Q6I128s"
+_THREAD = "11Q6I176s"
 """struct library_thread of programs/common.h; what is known of its round is told when that ends."""
 
 
@@ -30,12 +30,13 @@ class LibraryThreadCalls(NamedTuple):
     step_launches: int
     launches_before: int
     collecting_ns: int
+    query_stack: int
     sync_function: int
     launch_function: int
     tgid: int
     attachment: int
     step_attachment: int
-    unused: int
+    query_function: int
     of_round: bytes
 
     def in_sync_ns(self, now: int) -> int:
@@ -113,6 +114,12 @@ class LibraryMaps:
         for tid, calls in list(self.threads()):
             if calls.sync_since and calls.tgid == pid:
                 self._threads.put((tid,), calls._replace(sync_since=0, sync_stack=0))
+
+    def end_queries(self, pid: int) -> None:
+        """Queries of a process that are under way, likewise."""
+        for tid, calls in list(self.threads()):
+            if calls.query_stack and calls.tgid == pid:
+                self._threads.put((tid,), calls._replace(query_stack=0))
 
     def forget_thread(self, tid: int) -> None:
         """It has ended."""

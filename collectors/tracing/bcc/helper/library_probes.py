@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 from ... import wire
 from ...helper.budget import Account
-from ...helper.functions import COLLECTOR, DUPLICATES, IN_THE_DRIVER, KINDS, LAUNCH, WAIT, kind_of
+from ...helper.functions import COLLECTOR, DUPLICATES, IN_THE_DRIVER, KINDS, LAUNCH, QUERY, WAIT, kind_of
 from ...helper.interpreters import NO_COLLECTOR
 from ...helper.libraries import LibraryFiles, ProbePoint
 from .library_maps import Counted, LibraryMaps, growth
@@ -248,6 +248,8 @@ class LibraryProbes:
         self._maps.end_calls([name for name, one in process.functions.items() if one.kind in kinds])
         if WAIT in kinds:
             self._maps.end_waits(process.pid)
+        if QUERY in kinds:
+            self._maps.end_queries(process.pid)
         if LAUNCH in kinds:  # else those of graphs, whose probes stay, would pass for parts of it
             self._maps.set_round(is_open=False)
 

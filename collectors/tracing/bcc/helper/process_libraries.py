@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...helper import system
-from ...helper.functions import COLLECT, GRAPH, KINDS, LAUNCH, LAUNCHING, OTHER, WAIT, duplicates, kinds_of
+from ...helper.functions import COLLECT, GRAPH, KINDS, LAUNCH, LAUNCHING, OTHER, QUERY, WAIT, duplicates, kinds_of
 from ...helper.libraries import ProbePoint
 from .estimates import Estimate, work_ns
 from .library_maps import SYNCS, Counted, growth
@@ -18,6 +18,7 @@ _SETTLED = 3
 _SUMS = 2 + SLOTS
 _WORDS = {
     WAIT: "waits",
+    QUERY: "queries of events and streams",
     GRAPH: "graph launches",
     COLLECT: "garbage collections",
     OTHER: "copies",
@@ -154,6 +155,10 @@ class ProcessLibraries:
     def saw(self, kind: str, since: int) -> bool:
         """Whether all calls of a kind have been counted since then."""
         return since >= self.steady_since.get(kind, since + 1)
+
+    def came_to_see(self, kind: str, since: int) -> bool:
+        """Whether calls of a kind are counted now, and were not all the time since then."""
+        return kind in self.steady_since and not self.saw(kind, since)
 
     def cost_ns(self, before: Counted, after: Counted) -> float:
         """What the probes that ran in between have cost."""

@@ -32,6 +32,7 @@ HITS = (
     "sample",
     "library",
     "lifecycle",
+    "poll",
 )
 """What the counters of the map `hits` count, in the order of the enumeration in programs/common.h."""
 SLOTS = 28

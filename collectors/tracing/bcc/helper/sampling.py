@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from ...helper.budget import FITS, NO_LIMIT_NS, Account, Rests, affordable_s, given_up
-from ...helper.functions import COLLECT, GRAPH, KINDS, OTHER, WAIT
+from ...helper.functions import COLLECT, GRAPH, KINDS, OTHER, QUERY, WAIT
 
 SHORTEST_S, LONGEST_S = 0.005, 0.05
 """The lengths of a window in which all calls of libraries are counted."""
@@ -89,7 +89,7 @@ class Sampling:
             # Of what was not called nothing is known; but copies and the like are rare where no window has seen any,
             # and graphs are launched to launch seldom, as garbage is collected: who does much of it is soon judged.
             is_rare = kind == OTHER and self.windows >= REMEMBERED
-            is_told = kind in (WAIT, GRAPH, COLLECT) or calls.get(kind, 0) > 0 or is_rare
+            is_told = kind in (WAIT, QUERY, GRAPH, COLLECT) or calls.get(kind, 0) > 0 or is_rare
             fits = _GRAPHS_FIT if kind == GRAPH else FITS
             if spent <= fits * self._account.budget_ns and is_told and kind not in self._rests:
                 steady.add(kind)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from ...helper.functions import ALLOCATION, COLLECTION, COPY, GRAPH, LAUNCHES, NUMBERS, SORTS, SYNCHRONISING
+from ...helper.functions import ALLOCATION, COLLECTION, COPY, GRAPH, LAUNCHES, NUMBERS, QUERIES, SORTS, SYNCHRONISING
 from ...helper.kernel import attach_uprobe, close_all, link_uprobes
 from ...helper.libraries import ProbePoint
 from ...helper.system import kernel_release
@@ -22,13 +22,14 @@ _TELLS_COOKIES = (5, 15)
 """The release of Linux from which on a program is told which of its probes was hit."""
 _UPROBE_MULTI = 48
 """enum bpf_attach_type of include/uapi/linux/bpf.h."""
+_KINDS = (LAUNCHES, SYNCHRONISING, QUERIES)
 _SORTS = ("", GRAPH, ALLOCATION, COPY, COLLECTION)
-"""The enumeration of sorts in programs/library.c; as to kinds, see `_kind`."""
+"""The enumerations of kinds and sorts in programs/library.c; functions of no such kind are OTHER."""
 
 
 def _kind(name: str) -> int:
-    """OTHER, LAUNCH or SYNC."""
-    return 1 if name in LAUNCHES else 2 if name in SYNCHRONISING else 0
+    """OTHER, LAUNCH, SYNC or QUERY."""
+    return next((i for i, names in enumerate(_KINDS, 1) if name in names), 0)
 
 
 def _sort(name: str) -> int:

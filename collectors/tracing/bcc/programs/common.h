@@ -6,7 +6,7 @@
 #define LOWEST_LOG2 8
 
 /* What the counters of `hits` stand for: how often each kind of probe ran, and for how long stacks were walked. */
-enum { HIT_CALL, HIT_FOREIGN_CALL, HIT_SWITCH, HIT_FOREIGN_SWITCH, HIT_STACK, HIT_SAMPLE, HIT_LIBRARY, HIT_LIFECYCLE,
+enum { HIT_CALL, HIT_FOREIGN_CALL, HIT_SWITCH, HIT_FOREIGN_SWITCH, HIT_STACK, HIT_SAMPLE, HIT_LIBRARY, HIT_LIFECYCLE, HIT_POLL,
        STACK_NS, COUNTERS };
 
 #if defined(__x86_64__)
@@ -35,12 +35,13 @@ struct library_thread {
 	u64 step_launches;	/* in these */
 	u64 launches_before;	/* `launches` at the last synchronising call */
 	u64 collecting_ns;	/* in Python's garbage collector */
+	u64 query_stack;	/* likewise, of the query that it is in */
 	u32 sync_function;
 	u32 launch_function;
 	u32 tgid;
 	u32 attachment;	/* which time of probes on launches `launch_stack` is of */
 	u32 step_attachment;	/* likewise, `launches_before` */
-	u32 unused;
+	u32 query_function;
 	/* Of the round that it is in. */
 	u64 round_start;	/* 0 before the first one */
 	u64 round_wait;		/* in calls that wait for the GPU */
@@ -53,7 +54,14 @@ struct library_thread {
 	u32 round_launches;
 	u32 round_graphs;	/* of graphs alone */
 	u32 waits_itself;	/* it ended a round of its own not so many of others' waits ago */
-	u32 unused_too;
+	/* Of the queries that it asks again and again, until the GPU has finished. */
+	u32 polls;		/* answers in a row that it has not; 0 outside of such a loop */
+	u64 poll_since, poll_last;	/* when the first one was asked, and the last one answered */
+	u64 poll_handle;	/* of which event or stream */
+	u64 query_handle;	/* likewise, of the query that it is in */
+	u64 poll_switches;	/* how often it had lost the CPU by `poll_last` */
+	u32 polls_itself;	/* it waited so not so many answers ago */
+	u32 unused;
 };
 
 /* All programs have these together. */

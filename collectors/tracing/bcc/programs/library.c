@@ -3,7 +3,7 @@
  * call `enter` and `leave` with its number, kind and sort. */
 #include <uapi/linux/ptrace.h>
 
-enum { OTHER, LAUNCH, SYNC };
+enum { OTHER, LAUNCH, SYNC, QUERY };
 enum { PLAIN, GRAPH, IN_CALLS };	/* sorts; from IN_CALLS on those of `in_calls` */
 
 /* What a return takes off the stack. */
@@ -44,13 +44,22 @@ struct gpu_round {
 #define NOT_KNOWN (~0ULL)
 #define SELDOM 8
 
+/* Queries that are asked again and again until the GPU has finished are a wait for it, from the first to the last. What
+ * a program does between two of them is no other work where it is as short as this: PyTorch's allocators look at an event
+ * with each tensor they make, and what makes and uses one takes longer. */
+#define NOT_READY 600	/* CUDA_ERROR_NOT_READY, cudaErrorNotReady (since CUDA 10.1) */
+#define POLL_GAP_NS 10000
+#define FEWEST_POLLS 3
+#define LOST_CPU_NS 200000000	/* a loop that others took the CPU from goes on within this time, of which nobody knows the rest */
+
 BPF_HASH(functions, struct function_key, struct function, 2048);
 BPF_HASH(entered, u64, u64, 16384);
 BPF_ARRAY(lost, u64, 1);
 BPF_TABLE("hash", struct gpu_round_key, struct gpu_round, gpu_rounds, 512);
 BPF_HASH(launchers, u32, u32, 1024);	/* by process, the thread that began to launch last */
 BPF_HASH(uncounted, u32, u32, 1024);	/* processes whose launches have no probes all the time: each wait ends a round */
-BPF_ARRAY(places, u32, 1);	/* [0] where a task has its counts of page faults; 0 where nobody knows */
+/* Where a task has its counts of page faults, and of how often it lost the CPU; 0 where nobody knows. */
+BPF_ARRAY(places, u32, 2);
 BPF_ARRAY(attachments, u32, 1);	/* changes as probes on launches come and go; odd while they are all there for a moment */
 
 static __always_inline struct function *function_of(u32 tgid, u32 number)
@@ -113,6 +122,16 @@ static __always_inline u64 faults_so_far(void)
 	return counts[0] + counts[1];
 }
 
+/* How often the current thread has lost the CPU to others, sched_yield included; 0 where nobody knows. */
+static __always_inline u64 switches_so_far(void)
+{
+	u64 count = 0;
+	u32 second = 1, *place = places.lookup(&second);
+	if (place && *place)
+		bpf_probe_read_kernel(&count, sizeof(count), (void *)bpf_get_current_task() + *place);
+	return count;
+}
+
 static __always_inline void begin_round(struct library_thread *thread, u64 faults, u64 now)
 {
 	thread->round_start = now;
@@ -168,6 +187,67 @@ static __always_inline void waited(struct library_thread *thread, u64 who, u64 n
 		end_round(launcher, &key, wait, launcher->launch_faults ? launcher->launch_faults : NOT_KNOWN);
 }
 
+enum { POLLS_ANEW, POLLS_ON, POLLS_AGAIN, POLLS_OTHER };
+
+/* How a query goes with those before it: AGAIN after a gap, OTHER where it is about something else in between. */
+static __always_inline u32 course_of(struct library_thread *thread, u64 since)
+{
+	bool is_same = thread->poll_handle == thread->query_handle;
+	if (thread->polls && since < thread->poll_last + POLL_GAP_NS)
+		return is_same ? POLLS_ON : POLLS_OTHER;
+	return thread->polls >= FEWEST_POLLS && is_same && since < thread->poll_last + LOST_CPU_NS ? POLLS_AGAIN : POLLS_ANEW;
+}
+
+/* Whether a query only repeats what was asked before. It costs nobody anything: whoever asks would have asked again. */
+static __always_inline bool is_repeated(struct library_thread *thread, u32 result, u64 since)
+{
+	u32 course = course_of(thread, since);
+	return result == NOT_READY && (course == POLLS_ON || course == POLLS_AGAIN);
+}
+
+/* A query has been answered; for how long it was asked until the GPU had finished, 0 of one that waited for nothing. */
+static __always_inline u64 queried(struct library_thread *thread, u64 who, u32 result, u64 since, u64 now)
+{
+	u32 course = course_of(thread, since);
+	if (course == POLLS_OTHER)
+		return 0;
+	u64 switches = switches_so_far();
+	if (course == POLLS_AGAIN) {
+		if (switches != thread->poll_switches)	/* it lost the CPU: of a call that spins that time counts too, but not of a round */
+			thread->sync_ns += since - thread->poll_last;
+		thread->poll_last = since;
+	}
+	thread->poll_switches = switches;
+	if (course == POLLS_ANEW) {
+		thread->polls = 0;
+		thread->poll_since = since;
+		thread->poll_handle = thread->query_handle;
+	}
+	bool is_ready = result != NOT_READY, is_wait = thread->polls + !is_ready >= FEWEST_POLLS;
+	u64 ns = 0;
+	if (is_wait)
+		ns = now - (thread->polls >= FEWEST_POLLS ? thread->poll_last : thread->poll_since);
+	else if (is_ready && thread->polls && thread->polls_itself)
+		ns = now - thread->poll_since;
+	thread->sync_ns += ns;
+	thread->round_wait += ns;
+	thread->poll_last = now;
+	if (!is_ready) {
+		thread->polls++;
+		return 0;
+	}
+	thread->polls = 0;
+	if (is_wait)
+		thread->polls_itself = SELDOM;
+	else if (!thread->polls_itself)
+		return 0;
+	else
+		thread->polls_itself--;
+	note_step(thread);
+	waited(thread, who, now);
+	return now - thread->poll_since;
+}
+
 /* The time of a call that is a part of a round, without that of a call within it. */
 static __always_inline void note_call(struct library_thread *thread, u32 kind, u64 since, u64 now)
 {
@@ -180,7 +260,7 @@ static __always_inline void note_call(struct library_thread *thread, u32 kind, u
 	thread->call_ns = now - since;
 }
 
-static __always_inline void note_enter(u64 who, u64 stack, u32 number, u32 kind, u32 sort, u64 now)
+static __always_inline void note_enter(u64 who, u64 stack, u64 handle, u32 number, u32 kind, u32 sort, u64 now)
 {
 	struct library_thread *thread = thread_of(who);
 	if (!thread)
@@ -195,6 +275,7 @@ static __always_inline void note_enter(u64 who, u64 stack, u32 number, u32 kind,
 	}
 	if (kind == LAUNCH && !is_within(stack, number, thread->launch_stack, thread->launch_function)) {
 		thread->launches++;
+		thread->polls = 0;
 		thread->launch_stack = stack;
 		thread->launch_function = number;
 		if (!thread->round_launches++) {
@@ -210,7 +291,13 @@ static __always_inline void note_enter(u64 who, u64 stack, u32 number, u32 kind,
 		thread->sync_since = now;
 		thread->sync_stack = stack;
 		thread->sync_function = number;
+		thread->polls = 0;
 		note_step(thread);
+	}
+	if (kind == QUERY && !is_within(stack, number, thread->query_stack, thread->query_function)) {
+		thread->query_stack = stack;
+		thread->query_function = number;
+		thread->query_handle = handle;
 	}
 }
 
@@ -237,13 +324,33 @@ static __always_inline void note_leave(u64 who, u64 stack, u32 number, u32 kind,
 		note_call(thread, sort - IN_CALLS, since, now);
 }
 
+/* A query ends: whether it counts as a call. Of those that are asked until the GPU has finished the first and the last do,
+ * the last one with the time of all. */
+static __always_inline bool note_answer(struct pt_regs *ctx, u64 who, u32 number, u64 since, u64 now, u64 *ns)
+{
+	u32 tid = who, result = PT_REGS_RC(ctx);
+	struct library_thread *thread = library_threads.lookup(&tid);
+	if (!thread)
+		return true;
+	bool counts = !is_repeated(thread, result, since);
+	count_hit(counts ? HIT_LIBRARY : HIT_POLL);
+	if (number == thread->query_function && PT_REGS_SP(ctx) >= thread->query_stack + RETURN_POPS) {
+		u64 asked_ns = queried(thread, who, result, since, now);
+		thread->query_stack = 0;
+		if (asked_ns)
+			*ns = asked_ns;
+	}
+	return counts;
+}
+
 static __always_inline int enter(struct pt_regs *ctx, u32 number, u32 kind, u32 sort)
 {
 	u64 who = current_ids(), key = who << 8 | number, now = bpf_ktime_get_ns();
-	count_hit(HIT_LIBRARY);
+	if (kind != QUERY)	/* which may turn out to cost nothing */
+		count_hit(HIT_LIBRARY);
 	entered.update(&key, &now);
 	if (kind != OTHER)
-		note_enter(who, PT_REGS_SP(ctx), number, kind, sort, now);
+		note_enter(who, PT_REGS_SP(ctx), PT_REGS_PARM1(ctx), number, kind, sort, now);
 	else if (sort == IN_CALLS + COLLECTION)
 		thread_of(who);	/* it may never launch anything: what collects is told of all threads */
 	return 0;
@@ -257,7 +364,10 @@ static __always_inline int leave(struct pt_regs *ctx, u32 number, u32 kind, u32 
 		return 0;
 	u64 ns = now - *since;
 	entered.delete(&key);
-	if (kind != OTHER || sort != PLAIN)
+	if (kind == QUERY) {
+		if (!note_answer(ctx, who, number, now - ns, now, &ns))
+			return 0;
+	} else if (kind != OTHER || sort != PLAIN)
 		note_leave(who, PT_REGS_SP(ctx), number, kind, sort, now - ns, now);
 	struct function *function = function_of(who >> 32, number);
 	if (!function)
