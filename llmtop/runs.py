@@ -59,7 +59,10 @@ def _in_folder(folder: Path) -> list[Path]:
         raise FileError(f"{folder} cannot be read: {error.strerror}") from error
     below = [one for path in inside if path.is_dir() and is_folder(path) for one in path.iterdir() if one.is_file()]
     every = [path for path in inside if path.is_file() or (path.is_dir() and not is_folder(path))]
-    found = _timelines(every) or _timelines(below) or sorted(path for path in every if is_report(path))
+    found = _timelines(every) or _timelines(below)
+    if not any(map(_may_be_timeline, found)):
+        named = set(found)
+        found = sorted(path for path in every if path not in named and is_report(path)) or found
     if not found:
         raise FileError(f"{folder} is a folder without reports: no {listed(_SUFFIXES, 'or')}, nor any other, is in it")
     if len(found) > MOST_FILES:
@@ -77,6 +80,18 @@ def _timelines(paths: Iterable[Path]) -> list[Path]:
     return [
         path for path in named if path.suffix not in (".nsys-rep", ".qdrep") or path.with_suffix("") not in exported
     ]
+
+
+def _may_be_timeline(path: Path) -> bool:
+    """All but JSON without events, as a model's config beside a report; what is wrong with a file is said later."""
+    if path.suffix != ".json":
+        return True
+    from llmtop.parsers.kineto import has_events
+
+    try:
+        return has_events(path)
+    except OSError:
+        return False
 
 
 _NOT_IN_NAMES = re.compile(r"[^\w -]")

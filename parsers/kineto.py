@@ -20,7 +20,7 @@ from llmtop.lazy import LazySequence
 from llmtop.model import KINETO, Fact, Issue, Missing, Origin, Severity, SpanKind, Trace, Unknown
 from llmtop.parsers.allocations import ODD_RELEASES
 from llmtop.parsers.base import Content
-from llmtop.parsers.kineto_json import EventReader
+from llmtop.parsers.kineto_json import EventColumns, EventReader
 from llmtop.parsers.kineto_spans import EventSorter
 from llmtop.parsers.kineto_stacks import FOLDED, folded
 from llmtop.parsers.kineto_tables import Gpu, Tables
@@ -95,6 +95,17 @@ class KinetoParser:
 
 
 PARSER: Final[Parser] = KinetoParser()
+
+
+def has_events(path: Path) -> bool:
+    """Whether JSON that is not packed has any event of a trace; of a large file its beginning tells.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        first = next(iter(EventReader(file, lambda _: None)), None)
+    return isinstance(first, EventColumns) or (first is not None and "ph" in first)
 
 
 _END = 64

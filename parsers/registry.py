@@ -194,6 +194,19 @@ def is_report(path: Path) -> bool:
         return False
 
 
+def refuse_foreign(path: Path) -> None:
+    """Say of a file what `load` would, as far as its first bytes tell; what is packed may be a report.
+
+    Raises:
+        FileError: It cannot be read, or begins like no report.
+    """
+    if _is_folder(path) or place_in(path) is not None:
+        return
+    head = read_head(path)
+    if not is_archive(head) and compression_of(head) is None:
+        parser_for(head, path)
+
+
 def _is_report(head: bytes, name: str) -> bool:
     return compression_of(head) is not None or any(parser.sniff(head, Path(name)) for parser in parsers())
 

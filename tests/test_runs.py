@@ -420,3 +420,16 @@ def test_a_folder_of_files_that_are_no_reports_says_so_once(tmp_path: Path) -> N
         (tmp_path / name).write_text('{"a": 1}')
     with pytest.raises(FileError, match=r"has no report: none of its 2 files is one$"):
         load_together([tmp_path])
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', '[{"id": 1}]', '{"traceEvents": []}'])
+def test_json_beside_a_report_of_another_kind_does_not_hide_it(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    (tmp_path / "report.folded").write_text("main;step 3\n")
+    assert load_together([tmp_path]).origin.path == str(tmp_path / "report.folded")
+
+
+def test_a_trace_beside_a_report_of_another_kind_is_what_the_folder_is_of(tmp_path: Path, run: RankRun) -> None:
+    folder = written(tmp_path / "run", kineto_file, run)
+    (folder / "report.folded").write_text("main;step 3\n")
+    assert files_of([folder]) == sorted(folder.glob("*.json"))

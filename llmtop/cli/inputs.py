@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from llmtop.errors import FileError, UsageError
+from llmtop.errors import FileError, FilesError, UsageError
 from llmtop.parsers.compressed import MAX_UNPACKED, private_folder
-from llmtop.parsers.registry import reports_within
+from llmtop.parsers.registry import refuse_foreign, reports_within
+from llmtop.text import clean
 from llmtop.units import binary_bytes
 
 if TYPE_CHECKING:
@@ -35,6 +36,29 @@ def opened_inputs(paths: Sequence[Path]) -> Iterator[list[Path]]:
     """
     with ExitStack() as stack:
         yield [file for path in paths for match in _matching(path) for file in _files(match, stack)]
+
+
+def refuse_hopeless(paths: Sequence[Path]) -> None:
+    """Say what is wrong with files of which none begins like a report; the rest of them is not read.
+
+    Raises:
+        FilesError: That is so of all of them.
+    """
+    faults = [fault for path in paths if (fault := _fault(path))]
+    if faults and len(faults) == len(paths):
+        raise FilesError(faults)
+
+
+def _fault(path: Path) -> str:
+    """Why a path cannot be opened, as far as it is known before it is read; empty where nothing is."""
+    from llmtop.runs import files_of
+
+    try:
+        files_of([path])
+        refuse_foreign(path)
+    except FileError as error:
+        return clean(str(error))
+    return ""
 
 
 def take_keyboard() -> None:

@@ -205,7 +205,6 @@ def _metrics_headers(told: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 def run(args: argparse.Namespace) -> int:
     """Attach to the given process, or to the only server here, or let the user choose."""
-    refuse_unfit_terminal()
     target = find(args.attach, may_ask=True) if args.attach is not None else choose()
     return watch(target, look_options(args, args.dtype), seconds=args.seconds, interval=args.interval)
 
@@ -356,7 +355,9 @@ def ask(servers: Sequence[Target]) -> Target:
 
     Raises:
         SystemExit: The user left without one.
+        TargetError: There is no terminal to ask on.
     """
+    refuse_unfit_terminal()
     from llmtop.tui.screens.choose import choose_target
 
     target = choose_target(servers)

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from llmtop.cli.report import TOGETHER, add_source_dir, check_source_dirs
+from llmtop.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,21 +27,34 @@ def run(args: argparse.Namespace) -> int:
     """Show the explorer until the user leaves it, or the live screen over a recording.
 
     Raises:
-        UsageError: A folder of sources is none, or the terminal does not do.
+        FileError: None of the files is a report.
+        TargetError: The terminal does not do.
+        UsageError: A folder of sources is none.
     """
     from llmtop.cli.inputs import STANDARD_INPUT, opened_inputs, take_keyboard
-    from llmtop.cli.live import refuse_unfit_terminal
 
     check_source_dirs(args.source_dir)
     with opened_inputs(args.paths) as paths:
         if STANDARD_INPUT in args.paths:
             take_keyboard()
-        refuse_unfit_terminal()
+        _refuse_without_screen(paths)
         if len(paths) == 1 and (code := _played(paths[0])) is not None:
             return code
         from llmtop.tui.screens.explore import explore
 
         return explore(paths, True if args.together else False if args.apart else None, args.source_dir)
+
+
+def _refuse_without_screen(paths: Sequence[Path]) -> None:
+    """Fail where none can be drawn: by what is wrong with the files, which a terminal would not mend."""
+    from llmtop.cli.inputs import refuse_hopeless
+    from llmtop.cli.live import refuse_unfit_terminal
+
+    try:
+        refuse_unfit_terminal()
+    except TargetError:
+        refuse_hopeless(paths)
+        raise
 
 
 def _played(path: Path) -> int | None:

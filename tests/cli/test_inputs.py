@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,33 @@ def test_the_keyboard_is_no_report(monkeypatch: pytest.MonkeyPatch, piped: io.By
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     with pytest.raises(UsageError, match="pipe a report into it"), opened_inputs([Path("-")]):
         pytest.fail("was taken")
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("none",), ["none cannot be read: No such file or directory"]),
+        (("readme", "none"), ["readme is of no format that llmtop knows", "none cannot be read"]),
+        (("empty",), ["empty is empty: the capture wrote nothing"]),
+        (("folder",), ["folder is a folder without reports"]),
+        (("stacks",), ["standard input is not a terminal"]),
+        (("stacks", "none"), ["standard input is not a terminal"]),
+        (("packed.gz",), ["standard input is not a terminal"]),
+    ],
+)
+def test_without_a_terminal_what_is_wrong_with_the_files_comes_first(
+    names: Sequence[str], said: Sequence[str], tmp_path: Path
+) -> None:
+    (tmp_path / "readme").write_text("hello")
+    (tmp_path / "stacks").write_bytes(FOLDED)
+    (tmp_path / "packed.gz").write_bytes(gzip.compress(b"hello"))
+    (tmp_path / "empty").touch()
+    (tmp_path / "folder").mkdir()
+    command = [sys.executable, "-m", "llmtop", "open", *names]
+    done = subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, check=False, text=True)
+    assert done.returncode == 1
+    for line, one in zip(done.stderr.splitlines(), said, strict=True):
+        assert line.startswith(f"llmtop: {one}")
 
 
 def test_patterns_are_what_they_match(tmp_path: Path) -> None:

@@ -37,6 +37,15 @@ def test_of_a_pid_of_before_a_restart_the_servers_here_are_named() -> None:
     assert "exit code 0" in str(caught.value)
 
 
+def test_without_a_terminal_a_process_that_is_gone_is_said_first(capsys: pytest.CaptureFixture[str]) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    assert run(["--attach", str(ended.pid)]) == 1
+    assert capsys.readouterr().err.startswith(f"llmtop: no process {ended.pid} here")
+    assert run(["--attach", str(os.getpid())]) == 1
+    assert "is not a terminal" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["int3", "auto", ""])
 def test_dtype_that_says_nothing_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="bf16"):
@@ -114,6 +123,7 @@ def test_of_several_servers_below_a_process_the_user_chooses(monkeypatch: pytest
             asked.extend(servers)
             return servers[1]
 
+        monkeypatch.setattr(live, "refuse_unfit_terminal", lambda: None)
         monkeypatch.setattr("llmtop.tui.screens.choose.choose_target", choose)
         chosen = live.find(running.pids["shell"], may_ask=True)
 
