@@ -118,9 +118,10 @@ def _sections(found: ObservedDiff, name: str) -> Iterator[DiffSection]:
 
 
 def _findings(found: ObservedDiff) -> Iterator[str]:
-    for word, several in (("came", found.came), ("went", found.went)):
+    for word, several in (("came", found.came), ("went", found.went), ("in both", found.stayed)):
         yield from (f"{word}: {one.severity}: {one.headline()}" for one in several)
-    yield f"{found.kept} in both"
+        if not several:
+            yield f"{word}: none"
 
 
 # -- data ------------------------------------------------------------------------------------------------------
@@ -147,7 +148,8 @@ def _comparison(name: str, found: ObservedDiff) -> Json:
         "findings": {
             "came": _documents(found.came),
             "went": _documents(found.went),
-            "kept": found.kept,
+            "kept": len(found.stayed),
+            "stayed": _documents(found.stayed),
             "window_s": {"before": found.judged_s[0], "after": found.judged_s[1]},
         },
         "setup": [{"what": what, "before": was, "after": now, "unit": ""} for what, was, now in found.setup],

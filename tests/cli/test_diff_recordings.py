@@ -189,7 +189,34 @@ def test_findings_come_and_go(capsys: pytest.CaptureFixture[str], busy: Path, id
     (back,) = compared(capsys, idle, busy)["comparisons"]
     assert [one["rule"] for one in found["findings"]["came"]] == [one["rule"] for one in back["findings"]["went"]]
     assert found["findings"]["went"]
+    assert found["findings"]["kept"] == len(found["findings"]["stayed"])
     assert found["findings"]["window_s"] == {"before": 15.0, "after": 15.0}
+
+
+@pytest.mark.parametrize(
+    ("at", "shared"),
+    [
+        ("0:00,0:05", "5 s lie between: 10 s are in both"),
+        ("0:05,0:00", "5 s lie between: 10 s are in both"),
+        ("0:00,0:15", ""),
+    ],
+)
+def test_ends_that_findings_share_are_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, at: str, shared: str
+) -> None:
+    moments = write(tmp_path / "moments", [as_of(BUSY, BUSY.start_ns + s * NS_PER_S) for s in (40, 45, 55)])
+    (found,) = compared(capsys, moments, "--at", at)["comparisons"]
+    said = [one for one in found["cautions"] if one.startswith("findings are of the last 15 s of each")]
+    assert said == ([f"findings are of the last 15 s of each, and {shared}"] if shared else [])
+
+
+def test_findings_of_both_are_named(capsys: pytest.CaptureFixture[str], busy: Path) -> None:
+    (found,) = compared(capsys, busy, busy)["comparisons"]
+    stayed = [one["message"] for one in found["findings"]["stayed"]]
+    assert stayed
+    said = " ".join(diff(capsys, busy, busy).split())
+    assert "came: none went: none in both: " in said
+    assert all(message in said for message in stayed)
 
 
 def test_findings_of_a_short_recording_are_of_as_much_as_it_has() -> None:

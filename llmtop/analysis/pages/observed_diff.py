@@ -135,7 +135,7 @@ class ObservedDiff:
         cautions: What else they do not have in common.
         setup: Settings that differ: (what, before, after).
         came, went: Findings that only the second has, or only the first.
-        kept: How many both have.
+        stayed: Those that both have, as the second says them.
         judged_s: How much of each end the findings are of, which is not what the numbers are of.
     """
 
@@ -146,13 +146,13 @@ class ObservedDiff:
     setup: tuple[tuple[str, str, str], ...]
     came: tuple[Finding, ...]
     went: tuple[Finding, ...]
-    kept: int
+    stayed: tuple[Finding, ...]
     judged_s: tuple[float, float]
 
     @property
     def judged(self) -> str:
         """The same in words: "15 s", "8 and 15 s"."""
-        return f"{' and '.join(dict.fromkeys(f'{one:.0f}' for one in self.judged_s))} s"
+        return _in_words(self.judged_s)
 
     @property
     def verdict(self) -> str:
@@ -173,16 +173,17 @@ def observed_diff(before: Trace, after: Trace) -> ObservedDiff:
     numbers = tuple(_changes(_numbers(before, window_ns), _numbers(after, window_ns)))
     judged = [diagnose(trace) for trace in (before, after)]
     found = [{(one.rule, one.subject): one for one in each.findings} for each in judged]
+    judged_s = judged[0].seen_s or 0.0, judged[1].seen_s or 0.0
     return ObservedDiff(
         window_ns / NS_PER_S,
         tuple(_why_not(before, after, window_ns)),
-        tuple(_cautions(before, after, numbers)),
+        (*_cautions(before, after, numbers), *_shared(before, after, judged_s)),
         numbers,
         tuple(_setup(before, after)),
         tuple(one for key, one in found[1].items() if key not in found[0]),
         tuple(one for key, one in found[0].items() if key not in found[1]),
-        len(found[0].keys() & found[1].keys()),
-        (judged[0].seen_s or 0.0, judged[1].seen_s or 0.0),
+        tuple(one for key, one in found[1].items() if key in found[0]),
+        judged_s,
     )
 
 
@@ -224,6 +225,23 @@ def _cautions(before: Trace, after: Trace, numbers: Iterable[ChangedNumber]) -> 
     hosts = before.origin.host, after.origin.host
     if all(hosts) and hosts[0] != hosts[1]:
         yield f"they are of two machines: {hosts[0]} and {hosts[1]}"
+
+
+def _shared(before: Trace, after: Trace, judged_s: tuple[float, float]) -> Iterator[str]:
+    """What the ends that findings are of have in common: rules need all of theirs, where numbers make do with less."""
+    between_ns = _between_ns(before, after)
+    if not between_ns:
+        return
+    earlier_s, later_s = judged_s if before.end_ns < after.end_ns else reversed(judged_s)
+    between_s = between_ns / NS_PER_S
+    if later_s > between_s:
+        shared = f"{seen(min(later_s - between_s, earlier_s))} are in both"
+        yield f"findings are of the last {_in_words(judged_s)} of each, and {seen(between_s)} lie between: {shared}"
+
+
+def _in_words(judged_s: tuple[float, float]) -> str:
+    """Two times that are the same mostly: "15 s", "8 and 15 s"."""
+    return f"{' and '.join(dict.fromkeys(f'{one:.0f}' for one in judged_s))} s"
 
 
 def _of_both(before: Trace, after: Trace, of: Callable[[Trace], str]) -> tuple[str, str]:
