@@ -33,6 +33,7 @@ from llmtop.model import (
     TrackId,
     TrackKind,
     Unknown,
+    UnknownKind,
 )
 
 if TYPE_CHECKING:
@@ -194,7 +195,9 @@ class GpuCollector:
         how = self._process.close()
         self._process = None
         if self._why_not is None:
-            self._why_not = Unknown(f"NVML's process ended: {how}", "it is started again by itself; dmesg may say more")
+            self._why_not = Unknown(
+                f"NVML's process ended: {how}", "it is started again by itself; dmesg may say more", UnknownKind.PASSING
+            )
 
 
 class _HelperProcess:

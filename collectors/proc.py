@@ -40,6 +40,7 @@ from llmtop.model import (
     Track,
     TrackKind,
     Unknown,
+    UnknownKind,
 )
 from llmtop.text import clean, shell_command
 from llmtop.vocabulary import ProcessState
@@ -347,7 +348,9 @@ class ProcCollector:
             news.missing.append(
                 Missing(
                     whats.source(self.name),
-                    Unknown(self._ends.why_over, "start it again: llmtop follows it to its new PID"),
+                    Unknown(
+                        self._ends.why_over, "start it again: llmtop follows it to its new PID", UnknownKind.PASSING
+                    ),
                 )
             )
         elif not any(process.threads for process in self._processes.values()):

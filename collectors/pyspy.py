@@ -13,7 +13,7 @@ from llmtop import ids, procfs, whats
 from llmtop import vocabulary as v
 from llmtop.collectors import children
 from llmtop.collectors.pyspy_dump import PACKAGE, Dump, PythonThread, find_program, look
-from llmtop.model import LIVE, NS_PER_S, Missing, Reading, Source, Stack, Trace, TrackId, Unknown
+from llmtop.model import LIVE, NS_PER_S, Missing, Reading, Source, Stack, Trace, TrackId, Unknown, UnknownKind
 from llmtop.remedies import install
 from llmtop.vocabulary import PythonState
 
@@ -39,8 +39,10 @@ LATEST_RETRY_NS = 60 * NS_PER_S
 _FOR_GOOD_NS = 1 << 62
 MOST_STACKS = 1000
 """Stacks that are kept of all looks together, those seen most often."""
-_NOT_ASKED = Unknown("Python frames are taken on demand only", "p in the stall flame, or llmtop snapshot --python")
-_STARTING = Unknown("the interpreters are being looked at", "wait a second")
+_NOT_ASKED = Unknown(
+    "Python frames are taken on demand only", "p in the stall flame, or llmtop snapshot --python", UnknownKind.PASSING
+)
+_STARTING = Unknown("the interpreters are being looked at", "wait a second", UnknownKind.PASSING)
 _NO_PYTHON = Unknown("no process of the server runs Python")
 
 _Seen: TypeAlias = "tuple[TrackId, str, tuple[str, ...]]"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from llmtop import procfs, remedies
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, Unknown, UnknownKind
 from llmtop.text import clean, shorten
 
 if TYPE_CHECKING:
@@ -107,7 +107,9 @@ def look(program: Path, pid: int, timeout_s: float = TIMEOUT_S) -> Dump:
     except OSError as error:
         return Dump(Unknown(f"py-spy cannot be started: {clean(str(error))}", remedies.install(PACKAGE)), 0)
     if run.fault:
-        return Dump(Unknown(f"py-spy was ended: {run.fault}", "it is tried again by itself"), run.cpu_ns)
+        return Dump(
+            Unknown(f"py-spy was ended: {run.fault}", "it is tried again by itself", UnknownKind.PASSING), run.cpu_ns
+        )
     if run.code:
         return Dump(why_failed(pid, run.errors.decode("utf-8", "replace")), run.cpu_ns)
     return Dump(parse(run.output), run.cpu_ns)
@@ -174,7 +176,7 @@ def why_failed(pid: int, said: str) -> Unknown:
         return Unknown(reason, remedies.install(PACKAGE, newer=True))
     lines = [line.removeprefix("Error: ") for line in said.splitlines() if line.strip()]
     words = shorten(clean(lines[0]), LONGEST_NAME) if lines else "it did not say why"
-    return Unknown(f"py-spy failed on process {pid}: {words}", "it is tried again by itself")
+    return Unknown(f"py-spy failed on process {pid}: {words}", "it is tried again by itself", UnknownKind.PASSING)
 
 
 def why_denied(pid: int) -> Unknown:

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from llmtop import whats
 from llmtop.collectors.loading import Start, progress
-from llmtop.model import NS_PER_S, PLAIN_PROCESS, Unknown
+from llmtop.model import NS_PER_S, PLAIN_PROCESS, Unknown, UnknownKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -90,6 +90,7 @@ class ServerAddresses:
         return Unknown(
             f"{self._target.title} listens on no port yet" + (f": {doing}" if doing else ""),
             "it may still be loading its model: llmtop goes on looking",
+            UnknownKind.PASSING,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -65,6 +66,6 @@ def _of_slots(
         return
     if isinstance(slots, Unknown):
         why = unread[v.SERVER_OUTPUT_TOKENS].reason
-        yield v.SERVER_OUTPUT_TOKENS, Unknown(f"{why}, and {slots.reason}", slots.remedy)
+        yield v.SERVER_OUTPUT_TOKENS, replace(slots, reason=f"{why}, and {slots.reason}")
         return
     yield v.SERVER_OUTPUT_TOKENS, scrape.connection.running.count(ended, slots.decoded)

@@ -23,7 +23,7 @@ from llmtop import procfs
 from llmtop.collectors.base import DoctorCheck
 from llmtop.facts import SignalSender
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, Unknown, UnknownKind
 from llmtop.text import clean
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _MOST_SIGNALS, _MOST_NAMES = 256, 2048
 _FIELD = r"\b{}(?:\[\w*\])?;\s*offset:(\d+);\s*size:4;"
 _PATIENCE_S = 5.0
 """For `llmtop doctor`: until the kernel has told whether senders can be seen."""
-_SLOW = Unknown(f"not known within {_PATIENCE_S:.0f} s", "try it again")
+_SLOW = Unknown(f"not known within {_PATIENCE_S:.0f} s", "try it again", UnknownKind.PASSING)
 _NO_ROOT = Unknown("who sends signals is told to root alone", "sudo llmtop ...")
 
 

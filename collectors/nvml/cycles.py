@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, Unknown, UnknownKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -54,7 +54,9 @@ _MOST_BYTES = 1 << 18
 _LEFT_OVER = 16
 """Bytes by which the sizes of two samples may differ: malloc gives what is left over where it is too little for a
 chunk."""
-LOOKING = Unknown("the clock is being looked for in GPM's samples", "it takes some seconds of load")
+LOOKING = Unknown(
+    "the clock is being looked for in GPM's samples", "it takes some seconds of load", UnknownKind.PASSING
+)
 _STANDS_IN = "NVML's clock stands in: an upper bound"
 NO_SIZE = Unknown("the size of GPM's samples cannot be told", _STANDS_IN)
 NO_SMS = Unknown("the driver does not tell how many SMs the GPU has", _STANDS_IN)

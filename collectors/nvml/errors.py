@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmtop.model import Unknown
+from llmtop.model import Unknown, UnknownKind
 from llmtop.text import clean
 
 INVALID_ARGUMENT = 2
@@ -17,7 +17,7 @@ GPU_DOWN = frozenset({1, 9, 15, 16, 18})
 
 _DOES_NOT_HAVE_IT = "this driver's NVML does not have it"
 _REASONS = {
-    1: Unknown("NVML was shut down", "restart llmtop"),
+    1: Unknown("NVML was shut down", "restart llmtop", UnknownKind.PASSING),
     INVALID_ARGUMENT: Unknown("this driver does not know the request", "a newer driver may"),
     NOT_SUPPORTED: Unknown("the driver does not report it for this GPU"),
     4: Unknown("no permission to use the GPU", "ls -l /dev/nvidia* and join the group that owns them, or use sudo"),

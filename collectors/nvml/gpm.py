@@ -18,7 +18,7 @@ from llmtop.collectors.nvml.errors import explain, explain_code
 from llmtop.collectors.nvml.facts import sm_count
 from llmtop.collectors.nvml.readings import field as nvml_field
 from llmtop.frozen import frozen
-from llmtop.model import Metric, Missing, TrackId, Unknown
+from llmtop.model import Metric, Missing, TrackId, Unknown, UnknownKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ _NEEDS_HOPPER = Unknown(
     "GPM needs a Hopper or newer GPU",
     "on older ones start the server with its own FLOP counters (vLLM: --enable-mfu-metrics)",
 )
-WAITING = Unknown("the first GPM window is not over yet", "wait for the next poll")
+WAITING = Unknown("the first GPM window is not over yet", "wait for the next poll", UnknownKind.PASSING)
 _TOO_SHORT = Unknown("GPM had no DRAM value for this window, so nothing in it counts", "poll less often")
 _NOT_A_NUMBER = Unknown("GPM had no value for this window")
 

@@ -17,7 +17,7 @@ from llmtop.collectors.nvml.errors import INSUFFICIENT_SIZE, NOT_FOUND, NOT_SUPP
 from llmtop.collectors.nvml.readings import IN_MIG
 from llmtop.collectors.privileges import FIRST_PID_NAMESPACE
 from llmtop.facts import GpuProcessFact
-from llmtop.model import NS_PER_S, Fact, Missing, Track, TrackId, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Fact, Missing, Track, TrackId, TrackKind, Unknown, UnknownKind
 from llmtop.text import clean
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _SPARE, _TRIES = 8, 3
 """Room for processes that come, and how often the list is asked for with more."""
 _MEMORY_NOT_SAID = Unknown("the driver does not say how much GPU memory the process has")
 _NO_NEW_SAMPLE = Unknown("NVML has no new sample of the process: idle, or too short to be seen")
-_NO_SHARE_YET = Unknown("the first samples of the GPU's time are not in yet", "wait 2 s")
+_NO_SHARE_YET = Unknown("the first samples of the GPU's time are not in yet", "wait 2 s", UnknownKind.PASSING)
 
 
 @dataclass(slots=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from llmtop import ids, procfs, whats
 from llmtop import vocabulary as v
 from llmtop.collectors.privileges import through_sudo
 from llmtop.collectors.tracing import wire
+from llmtop.collectors.tracing.helper.protocol import PASSING
 from llmtop.collectors.tracing.process import HelperProcess, refusal_of_sudo
 from llmtop.collectors.tracing.reports import Reports, gone_tracks
 from llmtop.collectors.tracing.stacks import StackBuffer
@@ -30,6 +31,7 @@ from llmtop.model import (
     TrackId,
     TrackKind,
     Unknown,
+    UnknownKind,
     What,
 )
 from llmtop.text import clean
@@ -52,7 +54,7 @@ HUNG_NS = 30 * NS_PER_S
 a CPU, as on a machine that is looked at for that, it comes sooner."""
 STACKS_EVERY_NS = 2 * NS_PER_S
 """How often stacks are made of what was counted."""
-_EXITED = Unknown("the server's processes have ended", "start it again: llmtop follows")
+_EXITED = Unknown("the server's processes have ended", "start it again: llmtop follows", UnknownKind.PASSING)
 SUDO_REMEDY = "sudo llmtop ..., or a sudo rule that asks no password (NOPASSWD)"
 _WHATS = {
     "scheduler": (whats.SCHEDULER, whats.metric(v.THREAD_BLOCKED), whats.RUN_QUEUE_LATENCY),
@@ -301,7 +303,7 @@ class HelpedCollector:
 
     def _note_missing(self, missing: Mapping[str, wire.Why]) -> None:
         self._missing = {
-            what: Unknown(clean(reason), clean(remedy))
+            what: Unknown(clean(reason), clean(remedy), _kind(remedy))
             for part, (reason, remedy) in missing.items()
             for what in _WHATS.get(part, (whats.told(part),))
         }
@@ -314,7 +316,7 @@ class HelpedCollector:
             news.issues.append(Issue(Severity.INFO, f"{self.name}-shed", message))
         self._shed = shed
         if shed:
-            why = Unknown(f"{cost}; now: {shed}", "it is tried again by itself")
+            why = Unknown(f"{cost}; now: {shed}", "it is tried again by itself", UnknownKind.PASSING)
             self._missing[whats.state(self.name, whats.State.SHED)] = why
 
     def _note_lost(self, lost: int, news: ProbePoll) -> None:
@@ -336,7 +338,7 @@ class HelpedCollector:
         self._early_ends = self._early_ends + 1 if was_early else 0
         self._given_up = self._early_ends >= MOST_EARLY_ENDS or (was_early and helper.has_crashed)
         again = "llmtop doctor tries it anew" if self._given_up else "it is started again in 30 seconds"
-        self._state = Unknown(f"{self.words.helper} ended: {how}", again)
+        self._state = Unknown(f"{self.words.helper} ended: {how}", again, UnknownKind.PASSING)
         self._retry_ns = now + RETRY_NS
         self._has_ended = True
         news.readings += self._reports.resume(now, self._processes.is_kept)
@@ -359,4 +361,8 @@ class HelpedCollector:
         """What is awaited, and for how long already."""
         starting, seconds = self.words.starting, (now - self._started_ns) // NS_PER_S
         doing = f": {self._doing}" if self._doing else ""
-        return Unknown(f"{starting.reason}{doing}{f', for {seconds} s' if seconds else ''}", starting.remedy)
+        return replace(starting, reason=f"{starting.reason}{doing}{f', for {seconds} s' if seconds else ''}")
+
+
+def _kind(remedy: str) -> UnknownKind:
+    return UnknownKind.PASSING if remedy in PASSING else UnknownKind.OTHER

@@ -13,7 +13,7 @@ from llmtop.collectors.tracing.helped import HelpedCollector, HelperWords, Known
 from llmtop.collectors.tracing.helper.protocol import WAIT
 from llmtop.collectors.tracing.switches import OFF
 from llmtop.collectors.tracing.wire import Sample, Why, reasons
-from llmtop.model import Issue, Mark, MarkKind, Severity, Unknown
+from llmtop.model import Issue, Mark, MarkKind, Severity, Unknown, UnknownKind
 from llmtop.text import clean
 
 MARKS_PER_POLL = 5
@@ -34,7 +34,7 @@ class ProbesCollector(HelpedCollector):
         helper="the probes' process",
         looker="probes",
         buffers="the probes' tables",
-        starting=Unknown("the probes attach", WAIT),
+        starting=Unknown("the probes attach", WAIT, UnknownKind.PASSING),
     )
     _no_causes: Unknown | None = None
 

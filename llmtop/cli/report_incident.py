@@ -11,6 +11,7 @@ from llmtop.analysis.pages.lanes import lanes_view
 from llmtop.analysis.pages.roofline import roofline
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.series.readings import server_gpus
+from llmtop.analysis.series.recorded import told_of
 from llmtop.analysis.threads.flames import TreeContent
 from llmtop.analysis.threads.stack_tree import stack_flame
 from llmtop.analysis.threads.stall_flame import stall_flame
@@ -65,7 +66,7 @@ def _roofline(view: RooflineView) -> Iterator[str]:
 
 def _lanes(trace: Trace) -> Iterator[str]:
     window_ns = min(_LONGEST_NS, max(NS_PER_S, trace.end_ns - trace.start_ns))
-    lanes = lanes_view(trace, None, window_ns, has_server=is_watched(trace))
+    lanes = told_of(trace, lanes_view(trace, None, window_ns, has_server=is_watched(trace)))
     yield "<section><h2>On one time axis</h2>\n"
     if any(lane.why_not is None for lane in lanes.lanes):
         yield "<div class='wide'>\n"

@@ -47,9 +47,14 @@ class Origin:
         return self.range_term.startswith("NVTX")
 
     @property
+    def is_recorded(self) -> bool:
+        """Whether llmtop has read it of a machine, and what is told of it comes too late to look again."""
+        return self.kind == RECORDING
+
+    @property
     def is_observed(self) -> bool:
         """Whether llmtop itself has read it of a machine, now or when it was recorded; else a tool wrote a report."""
-        return self.kind in (LIVE.kind, RECORDING)
+        return self.is_recorded or self.kind == LIVE.kind
 
 
 LIVE: Final = Origin("live")

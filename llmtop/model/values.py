@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import NewType, TypeAlias
 
@@ -22,6 +23,8 @@ class UnknownKind(StrEnum):
     """Nsight Compute has it, where it is asked for another section."""
     NOT_ASKED = "not asked"
     """The file has it, outside of what was to be looked at."""
+    PASSING = "passing"
+    """It comes with time, or is asked for by who looks live: of a recording its remedy is of no use."""
     FAILED = "failed"
     """The program failed: no profiler tells what it would have."""
 
@@ -44,6 +47,11 @@ class Unknown:
 
     def __str__(self) -> str:
         return f"{self.reason} ({self.remedy})" if self.remedy else self.reason
+
+    @property
+    def recorded(self) -> Unknown:
+        """The same to who looks at a recording: without a remedy for who looked at the time."""
+        return replace(self, remedy="") if self.remedy and self.kind is UnknownKind.PASSING else self
 
 
 Value: TypeAlias = "float | int | str"

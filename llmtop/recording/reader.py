@@ -293,11 +293,15 @@ class RecordingReader:
             tracks=self._changed_tracks(before.tracks, told),
             numbers=self._changed_numbers(before.numbers, s, m, told),
             origin=self._origin(told["origin"]) if "origin" in told else before.origin,
-            missing=self._known(Missing, told["missing"]) if "missing" in told else before.missing,
+            missing=self._missing(told["missing"]) if "missing" in told else before.missing,
             issues=self._known(Issue, told["issues"]) if "issues" in told else before.issues,
             sources=Sources(self._known(Source, told["sources"])) if "sources" in told else before.sources,
             stacks=moment.stacks[-1][0] if moment.stacks else before.stacks,
         )
+
+    def _missing(self, documents: Iterable[Any]) -> tuple[Missing, ...]:
+        """What was missing, without what would only have helped who looked then."""
+        return tuple(Missing(one.what, one.why.recorded) for one in self._known(Missing, documents))
 
     def _known(self, kind: type[_T], documents: Iterable[Any]) -> tuple[_T, ...]:
         """Values of which this version knows all; the others are noted."""
@@ -340,7 +344,7 @@ class RecordingReader:
                 facts[name] = value
                 continue
             try:
-                facts[name] = value_of(Unknown, value)
+                facts[name] = value_of(Unknown, value).recorded
             except MisfitError:
                 self._note_unknown("fact")
         return facts

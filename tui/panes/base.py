@@ -332,7 +332,7 @@ class Pane(DiffedWidget, View[V], Generic[V], can_focus=True):
             self._failure = ""
             if self.context.is_still:
                 self._view = ANALYSING
-                analyse_on_thread(self, self._trace, self.view)
+                analyse_on_thread(self, self._trace, self.view_of)
             else:
                 self._look_at(self._trace)
         self._paint()
@@ -341,7 +341,7 @@ class Pane(DiffedWidget, View[V], Generic[V], can_focus=True):
         self.frame_sync.note(self._pace_ns, trace.end_ns)
         try:
             self._age = "" if self.ages_of is None else age_text(old_s(trace, self.ages_of))
-            self._view = self.view(trace)
+            self._view = self.view_of(trace)
         except Exception as error:  # the border: a fault in a view costs only its pane
             self._lose_view(error)
 

@@ -165,7 +165,7 @@ class ListPane(TablePane, View[V], Generic[V]):
 
     def _made_of(self, trace: Trace) -> tuple[Any, TableView | Unknown]:
         """The view and its rows, or why there are none."""
-        view = self.of.view(trace)
+        view = self.of.view_of(trace)
         return view, view if isinstance(view, Unknown) else self.of.rows(view, trace)
 
     def on_analysed(self, message: Analysed) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeAlias
 
 from textual.message import Message
 
+from llmtop.analysis.series.recorded import told_of
 from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.tui.faults import FaultBorder
@@ -282,6 +283,10 @@ class View(FaultBorder, Generic[V]):
         """What to show of a trace, or why there is nothing to show."""
         raise NotImplementedError
 
+    def view_of(self, trace: Trace) -> V | Unknown:
+        """The same as it is told of this trace: a recording has no use for what helps who looks live."""
+        return told_of(trace, self.view(trace))
+
     @classmethod
     def has_rows(cls) -> bool:
         """Whether there are rows in it, or it opens into some."""
@@ -295,7 +300,7 @@ class View(FaultBorder, Generic[V]):
         """Its rows of a trace."""
         if not self.has_rows():
             return NO_ROWS
-        view = self.view(trace)
+        view = self.view_of(trace)
         return view if isinstance(view, Unknown) else self.rows(view, trace)
 
     def details(self, view: V, trace: Trace, key: Any, width: int, look: Look) -> Paragraphs:

@@ -13,7 +13,7 @@ from llmtop.collectors.tracing.bpftrace import runner
 from llmtop.collectors.tracing.helped import ProbePoll
 from llmtop.collectors.tracing.probes import ProbesCollector, why_not_here, why_switched_off
 from llmtop.collectors.tracing.process import program_of
-from llmtop.model import Unknown
+from llmtop.model import Unknown, UnknownKind
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -22,7 +22,9 @@ SOURCE = "bpftrace"
 PROGRAM = program_of("llmtop.collectors.tracing.bpftrace.helper", Path(llmtop.__file__).resolve().parent.parent)
 
 
-_STARTS_ANEW = Unknown("bpftrace starts anew, to look at something else", "wait some seconds; bcc has no such pauses")
+_STARTS_ANEW = Unknown(
+    "bpftrace starts anew, to look at something else", "wait some seconds; bcc has no such pauses", UnknownKind.PASSING
+)
 
 
 class BpftraceCollector(ProbesCollector):

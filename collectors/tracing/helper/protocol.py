@@ -25,6 +25,10 @@ Message = Union[Attaching, Ready, Unavailable, Looking, Sample]
 
 WAIT = "wait a second"
 """The remedy of what is only awaited."""
+LOOK_LONGER = "a longer window holds more slices: llmtop snapshot --seconds 30"
+"""The remedy of what is looked at in slices."""
+PASSING = frozenset((WAIT, LOOK_LONGER))
+"""Remedies for who looks at the time, and not at a recording."""
 
 
 class StoppedError(Exception):

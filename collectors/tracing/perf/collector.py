@@ -15,7 +15,7 @@ from llmtop.collectors.tracing.helped import HelpedCollector, HelperWords, Probe
 from llmtop.collectors.tracing.perf import run as perf_run
 from llmtop.collectors.tracing.process import program_of
 from llmtop.collectors.tracing.wire import Sample
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, Unknown, UnknownKind
 
 PROGRAM = program_of("llmtop.collectors.tracing.perf.helper", Path(llmtop.__file__).resolve().parent.parent)
 
@@ -33,7 +33,7 @@ class PerfCollector(HelpedCollector):
         helper="perf's helper",
         looker="perf",
         buffers="perf's buffers",
-        starting=Unknown("perf is about to look for the first time", "wait a second"),
+        starting=Unknown("perf is about to look for the first time", "wait a second", UnknownKind.PASSING),
     )
     interval_s = 8.0
     """From one look to the next: within every window of ten seconds there is one."""

@@ -17,7 +17,7 @@ from llmtop.collectors.tracing.perf.perf_text import ThreadCalls
 from llmtop.collectors.tracing.perf.run import PerfError, Recording
 from llmtop.collectors.tracing.perf.sched import Seed, Slice, SliceSums, Stacks
 from llmtop.collectors.tracing.perf.threads import ThreadTable
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, Unknown, UnknownKind
 
 LEAST_SWITCHES = 20
 """So many switches of the server without a single event are no chance."""
@@ -140,7 +140,10 @@ class RecordedSlice:
             return
         reason = f"perf saw {arrivals} of {self._expected:.0f} times that the server's threads came to a CPU"
         if lost:
-            raise PerfError(Unknown(f"{reason}: its buffers had no room", "it is tried again by itself"), lasting=False)
+            raise PerfError(
+                Unknown(f"{reason}: its buffers had no room", "it is tried again by itself", UnknownKind.PASSING),
+                lasting=False,
+            )
         remedy = "end other tracers, or sudo apt install python3-bpfcc: bcc needs no such events"
         raise PerfError(Unknown(f"{reason}: another tracer or the kernel keeps the rest", remedy), lasting=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,25 @@ if TYPE_CHECKING:
 
 _NOT_PYTHON = frozenset({"llamacpp", "ollama", "tgi", "triton"})
 """Engines whose loop is not Python: py-spy sees nothing of it."""
+
+
+_PROCESS = re.compile(
+    r"((?:--pid|\bgdb -p|\b(?:perf|top) .*?-p|\btaskset -apc [\d,-]+|\bkill(?: -\w+)?) |/proc/)\d+(?: \d+)*"
+)
+"""How commands name a process: what stands before its number, or the numbers of several."""
+_THREAD = re.compile(r"(\bperf .*?-t |\btaskset -(?:cp|pc) |/task/)\d+")
+"""The same of a thread."""
+
+
+def for_later(text: str) -> str:
+    """A command, or a sentence with one, for when what it looks at runs again, under other numbers.
+
+    >>> for_later("py-spy record -d 10 --pid 822"), for_later("sudo perf record -e page-faults -g -t 830 -- sleep 5")
+    ('py-spy record -d 10 --pid PID', 'sudo perf record -e page-faults -g -t TID -- sleep 5')
+    >>> for_later("taskset -apc 0-7 822, or taskset -pc 830"), for_later("kill -CONT 82 83; cat /proc/8/stack")
+    ('taskset -apc 0-7 PID, or taskset -pc TID', 'kill -CONT PID; cat /proc/PID/stack')
+    """
+    return _PROCESS.sub(r"\1PID", _THREAD.sub(r"\1TID", text))
 
 
 def is_root(trace: Trace) -> bool:

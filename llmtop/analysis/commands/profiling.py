@@ -107,8 +107,10 @@ def where_to_run(trace: Trace) -> str:
         return ""  # what failed is looked into as it is, and not run again
     if trace.origin.is_observed:
         where = f"commands are to run on {trace.origin.host}" if trace.origin.host else ""
-        stands = f"{PROGRAM} stands for the server's command line, which the recording does not name"
-        return "; ".join(part for part in (where, stands if program(trace) == PROGRAM else "") if part)
+        named = "PID and TID stand for the process and the thread as they run then" if trace.origin.is_recorded else ""
+        who = "the recording does not name" if trace.origin.is_recorded else "cannot be read"
+        stands = f"{PROGRAM} stands for the server's command line, which {who}"
+        return "; ".join(part for part in (where, named, stands if program(trace) == PROGRAM else "") if part)
     if program(trace) == PROGRAM:
         parts.append(f"{PROGRAM} stands for the program's command line, which the capture does not name")
     elif where := directory(trace):

@@ -30,7 +30,7 @@ from llmtop.analysis.threads.gpu_idle import IdleCells, gpu_idle
 from llmtop.analysis.threads.probes import library_watch
 from llmtop.analysis.threads.shares import api_threads, gpu_thread, process_threads, thread_label
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, TrackId, Unknown
+from llmtop.model import NS_PER_S, TrackId, Unknown, UnknownKind
 from llmtop.units import duration
 
 if TYPE_CHECKING:
@@ -203,13 +203,13 @@ def _corrected(rows: Iterable[tuple[str, Correlation | Unknown]]) -> tuple[tuple
 def _of_the_gpu(why: Unknown, idle: IdleCells) -> Unknown:
     """Why nothing can be held against this GPU."""
     why = _patience(why, idle.shares, idle.grid)
-    return Unknown(f"{idle.title}'s idle share: {why.reason}", why.remedy)
+    return replace(why, reason=f"{idle.title}'s idle share: {why.reason}")
 
 
 def _patience(why: Unknown, cells: Cells, grid: Grid) -> Unknown:
     """The same, with how long to wait where samples are all that is missing."""
     lacking = LEAST_SAMPLES - sum(value is not None for value in cells)
-    return Unknown(why.reason, f"wait {lacking * grid.step_s:.0f} s more") if lacking > 0 else why
+    return Unknown(why.reason, f"wait {lacking * grid.step_s:.0f} s more", UnknownKind.PASSING) if lacking > 0 else why
 
 
 def _candidates(trace: Trace, idle: IdleCells) -> Iterator[_Candidate]:

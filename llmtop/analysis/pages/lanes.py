@@ -29,7 +29,7 @@ from llmtop.analysis.server.tokens import output_history
 from llmtop.analysis.threads.probes import library_watch
 from llmtop.analysis.threads.shares import Shares, ThreadRow, engine_thread
 from llmtop.analysis.views import Lane, LaneKind, LaneMark, Lanes
-from llmtop.model import NS_PER_S, Metric, Trace, TrackId, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Metric, Trace, TrackId, TrackKind, Unknown, UnknownKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -66,7 +66,9 @@ _BEHIND = {
 """By rule: the lanes that its verdict rests on, the best first."""
 
 _NO_PROBES = Unknown(
-    "its probes were taken off in this window: they would cost too much", "it is tried again by itself"
+    "its probes were taken off in this window: they would cost too much",
+    "it is tried again by itself",
+    UnknownKind.PASSING,
 )
 HOLD = 2.5
 """A sample stands for this many of the usual distances between samples; after that there is a gap."""

@@ -43,7 +43,7 @@ from llmtop.analysis.threads.cells import COLLECTING, CUDA_SYNC, ON_CPU, WORKING
 from llmtop.analysis.threads.idle_causes import UNKNOWN, idle_causes
 from llmtop.analysis.views import Quality
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, TrackKind, Unknown
+from llmtop.model import NS_PER_S, TrackKind, Unknown, UnknownKind
 from llmtop.units import number, percent, quantity, si
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from llmtop.model import Quantity, Target, Trace, Track
 
-_NO_STEPS = Unknown("no step was made in the window", "send the server a request")
+_NO_STEPS = Unknown("no step was made in the window", "send the server a request", UnknownKind.PASSING)
 _NOT_SHARED = Unknown("no layer of the model is shared between GPUs")
 FLOOR = frozenset({BudgetPart.WEIGHTS, BudgetPart.KV_CACHE, BudgetPart.COMPUTE})
 """What a decode step cannot do without, on these GPUs and in this number format."""

@@ -35,7 +35,7 @@ from llmtop.analysis.roofline.rates import (
 from llmtop.analysis.roofline.roofs import is_clock_checked, notes_on, roofs_of
 from llmtop.analysis.series.readings import source, why_absent, why_kind_missing
 from llmtop.analysis.views import Quality, Refusal, Roof, RooflinePoint, RooflineView
-from llmtop.model import NS_PER_S, Trace, TrackId, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Trace, TrackId, TrackKind, Unknown, UnknownKind
 from llmtop.units import si
 
 if TYPE_CHECKING:
@@ -157,12 +157,12 @@ def _why_no_point(
         why = _why_no_window(trace, track.id, own, now_ns)
         if why is not None:
             which = "" if len(gpus) == 1 else f"GPU {ids.gpu_index(track.id)}: "
-            return Unknown(f"{which}{why.reason}", why.remedy)
+            return replace(why, reason=f"{which}{why.reason}")
     if not history:
         return Unknown("the GPUs' windows do not end together", "look at one GPU at a time")
     newest = history[-1]
     if is_resting(newest, ceilings):
-        return Unknown("idle: neither memory nor compute pipes move", "send the server a request")
+        return Unknown("idle: neither memory nor compute pipes move", "send the server a request", UnknownKind.PASSING)
     if not newest.flops_per_s:
         return Unknown(f"no floating-point work in the last window, {si(newest.bytes_per_s, 'B/s')} of memory traffic")
     if not newest.bytes_per_s:

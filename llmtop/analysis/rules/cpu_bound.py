@@ -38,7 +38,7 @@ from llmtop.analysis.rules.thread_signals import (
 from llmtop.analysis.series.readings import counter_rate, own_gpus, server_track, told_why_unseen
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.analysis.server.configuration import one_of, switch_on
-from llmtop.model import Feature, Finding, Severity, Trace, Unknown
+from llmtop.model import Feature, Finding, Severity, Trace, Unknown, UnknownKind
 from llmtop.units import percent, quantity
 
 id = "cpu-bound"
@@ -161,7 +161,9 @@ def _lacks_sync(trace: Trace, bound: ServerThread) -> Unknown | None:
     if bound.shares.in_cuda_sync is not None or is_gpu_waiting(trace, GPU_IDLE_PERCENT) is not True:
         return None
     told = told_why_unseen(trace, whats.LIBRARY_CALLS)
-    return told or Unknown("no probe tells yet whether its thread works or waits for the GPU", "look for longer")
+    return told or Unknown(
+        "no probe tells yet whether its thread works or waits for the GPU", "look for longer", UnknownKind.PASSING
+    )
 
 
 def _evidence(trace: Trace, bound: ServerThread) -> Iterator[str]:

@@ -15,7 +15,7 @@ from llmtop.analysis.rules.thread_signals import ServerThread, drivers, says_on_
 from llmtop.analysis.series.readings import told_why_absent
 from llmtop.analysis.server.configuration import switch_on
 from llmtop.analysis.threads.probes import AWAKE
-from llmtop.model import Feature, Finding, Severity, Trace, Unknown
+from llmtop.model import Feature, Finding, Severity, Trace, Unknown, UnknownKind
 
 id = "idle-polling"
 summary = "A thread takes a whole core to poll for work: it is idle, not busy."
@@ -68,7 +68,7 @@ def _lacks(trace: Trace) -> Unknown | None:
     """A thread that never rests, of which nobody tells whether it polls."""
     unseen = any(thread.awake >= AWAKE and thread.shares.polling is None for thread in threads(trace))
     why = told_why_absent(trace, ids.NONE, v.THREAD_SPINS) or Unknown(
-        "no probe counts this thread's spins", "wait for the first report of the probes"
+        "no probe counts this thread's spins", "wait for the first report of the probes", UnknownKind.PASSING
     )
     return why if unseen else lacks_threads(trace)
 

@@ -14,7 +14,7 @@ from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.series.readings import history, server_track
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, Track, TrackId, Unknown
+from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, Track, TrackId, Unknown, UnknownKind
 
 id = "queue-growth"
 summary = "More requests come than the server finishes."
@@ -28,7 +28,11 @@ _LEAST_S = 5.0
 """That its readings have to span."""
 _LEAST_GROWTH = 3.0
 """Requests: less than this is noise of arrivals."""
-_TOO_FEW = Unknown(f"fewer than {_LEAST_SAMPLES} readings of the queue over {_LEAST_S:.0f} s yet", "wait some seconds")
+_TOO_FEW = Unknown(
+    f"fewer than {_LEAST_SAMPLES} readings of the queue over {_LEAST_S:.0f} s yet",
+    "wait some seconds",
+    UnknownKind.PASSING,
+)
 _FLAT = 0.1
 """Running may rise by this share and still count as not rising."""
 

@@ -15,7 +15,7 @@ from llmtop.analysis.rules.signals import Signal
 from llmtop.analysis.series.histograms import distribution
 from llmtop.analysis.series.readings import counter_rate, history, latest, server_track
 from llmtop.analysis.series.readings import source as source_of
-from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, TrackId, Unknown
+from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, TrackId, Unknown, UnknownKind
 from llmtop.units import quantity
 
 id = "queue-standing"
@@ -30,7 +30,7 @@ _LONG_S = 0.5
 """A wait of more than the time that a first token may take (seed: TTFT below 500 ms is generally acceptable)."""
 _LATENCY_NS = 60 * NS_PER_S
 """In which waits are looked at."""
-_NO_WAIT = Unknown("how long requests wait is not told, and none were finished", "look for longer")
+_NO_WAIT = Unknown("how long requests wait is not told, and none were finished", "look for longer", UnknownKind.PASSING)
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:

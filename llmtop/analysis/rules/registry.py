@@ -8,11 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from llmtop.analysis.commands import profiling
-from llmtop.analysis.commands.live import is_root
+from llmtop.analysis.commands.live import for_later, is_root
 from llmtop.analysis.rules.base import Unjudged, grave_rules
 from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.scope import is_live, is_watched
 from llmtop.analysis.rules.shared_time import with_shared_time
+from llmtop.analysis.series.recorded import told_of
 from llmtop.frozen import frozen
 from llmtop.model import KINETO, NS_PER_S, Finding, Severity, TrackKind
 from llmtop.remedies import for_root
@@ -113,15 +114,23 @@ def _diagnose(trace: Trace, rules: tuple[Rule, ...]) -> Diagnosis:
         findings = [_sourced(trace, profiling.explained(trace, finding)) for finding in findings]
     if is_root(trace):
         findings = [replace(finding, next_command=for_root(finding.next_command)) for finding in findings]
+    if trace.origin.is_recorded:
+        findings = [_for_later(finding) for finding in findings]
     ordered = with_shared_time(trace, sorted(findings, key=_rank))
     # What is explained by a finding needs no judging.
     lacking = {one.rule: one for rule in heard for one in said[rule.id] if isinstance(one, Unjudged)}
-    return Diagnosis(
+    diagnosis = Diagnosis(
         ordered,
         tuple(one for rule, one in lacking.items() if not found[rule]),
         min(trace.end_ns - trace.start_ns, WINDOW_NS) / NS_PER_S if is_live(trace) else None,
         not is_live(trace) or any(trace.tracks_of(kind) for kind in _SUBJECTS) or is_watched(trace),
     )
+    return told_of(trace, diagnosis)
+
+
+def _for_later(finding: Finding) -> Finding:
+    """What is to be done and run about something recorded names no process of then: it has ended, or will have."""
+    return replace(finding, action=for_later(finding.action), next_command=for_later(finding.next_command))
 
 
 def _sourced(trace: Trace, finding: Finding) -> Finding:

@@ -21,7 +21,7 @@ from operator import mul
 from typing import TYPE_CHECKING
 
 from llmtop.frozen import frozen
-from llmtop.model import Unknown
+from llmtop.model import Unknown, UnknownKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,6 +117,7 @@ def best_lag(first: Ranks, second: Ranks, most: int) -> Lagged | Unknown:
         return Unknown(
             f"too slow for the window: its {samples} samples count as {effective:.0f} independent ones",
             "look for longer",
+            UnknownKind.PASSING,
         )
     z = math.atanh(min(_HIGHEST, abs(r))) * math.sqrt((effective - 3) / _RANK_VARIANCE)
     return Lagged(lag, r, min(1.0, math.erfc(z / math.sqrt(2)) * len(candidates)), effective, samples)

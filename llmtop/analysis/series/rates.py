@@ -7,7 +7,7 @@ from operator import le, sub, truediv
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, Unknown, UnknownKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Samples: TypeAlias = "tuple[tuple[int, float | None], ...]"
 
-TOO_FEW = Unknown("not enough samples yet", "wait for two polls")
+TOO_FEW = Unknown("not enough samples yet", "wait for two polls", UnknownKind.PASSING)
 
 
 @frozen

@@ -170,6 +170,7 @@ def grown_within(trace: Trace, track: TrackId, series: Series | None, window_ns:
     return Unknown(
         f"one page of metrics has come in this time, for a page takes {page_s:.1f} s: a rate needs two",
         f"wait for the next; snapshot: look for longer, --seconds {_PAGES * page_s:.0f}",
+        UnknownKind.PASSING,
     )
 
 

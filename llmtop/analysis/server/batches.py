@@ -11,7 +11,7 @@ from llmtop.analysis.series.lines import FittedLine, fitted
 from llmtop.analysis.series.readings import why_absent
 from llmtop.analysis.server.requests import is_told_once_a_request
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, Unknown, UnknownKind
 from llmtop.units import count, two_digits
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def batch_points(trace: Trace, server: Track, window_ns: int = WINDOW_NS) -> tup
         batch = (before + after) / 2
         if batch > 0 and abs(after - before) <= max(1.0, _STEADY * batch):
             points.append(BatchPoint(batch, look.sum / look.count, look.count))
-    return tuple(points) or Unknown("no tokens were seen at a steady batch", "look for longer")
+    return tuple(points) or Unknown("no tokens were seen at a steady batch", "look for longer", UnknownKind.PASSING)
 
 
 def by_batch(points: Sequence[BatchPoint]) -> tuple[BatchRange, ...]:
@@ -132,12 +132,12 @@ def step_line(points: Sequence[BatchPoint]) -> StepLine | Unknown:
     small, large = min(batches), max(batches)
     seen = f"batches {count(round(small))} to {count(round(large))} were seen"
     if large < _LEAST_RATIO * small or large - small < 2:
-        return Unknown(f"not enough spread yet: {seen}", "let the load change, or look for longer")
+        return Unknown(f"not enough spread yet: {seen}", "let the load change, or look for longer", UnknownKind.PASSING)
     line = fitted([(point.batch, point.itl_s) for point in points])
     if line.n_effective < _LEAST_POINTS:
         independent = f"{len(points)} looks count as {line.n_effective:.0f} independent ones"
-        return Unknown(f"not enough spread yet: {seen}, but {independent}", "look for longer")
+        return Unknown(f"not enough spread yet: {seen}, but {independent}", "look for longer", UnknownKind.PASSING)
     if line.slope <= _LEAST_SURE * line.slope_error:
         slope = f"{two_digits(line.slope, 's')} a request, ± {two_digits(line.slope_error, 's')}"
-        return Unknown(f"no slope that is surer than chance: {seen}, {slope}", "look for longer")
+        return Unknown(f"no slope that is surer than chance: {seen}, {slope}", "look for longer", UnknownKind.PASSING)
     return StepLine(line, small, large, len(points))

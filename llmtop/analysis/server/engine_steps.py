@@ -10,6 +10,7 @@ such come again after as many rounds; else it ends with every n-th round, for th
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from statistics import median, median_low
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import told_why_unseen, why_no_gpu
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, Unknown, UnknownKind
 from llmtop.text import clean
 from llmtop.vocabulary import RoundPart
 
@@ -47,6 +48,7 @@ _TELL_WHY = (whats.ROUNDS, whats.LIBRARY_CALLS, whats.BEST_TRACER)
 _NO_ROUNDS = Unknown(
     "no thread was seen to launch work and to wait for the GPU",
     "send the server a request; the probes must count waits for the GPU: llmtop doctor",
+    UnknownKind.PASSING,
 )
 
 
@@ -107,14 +109,18 @@ def engine_loops(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[EngineLoop, 
         return _without_gpu(trace) or told_why_unseen(trace, *_TELL_WHY) or _NO_ROUNDS
     loops = [one for track in tracks if len((one := _loop(trace, track, window_ns)).steps) >= FEWEST]
     if not loops:
-        return Unknown(f"fewer than {FEWEST} steps in {window_ns // NS_PER_S} s", "send the server requests, or wait")
+        return Unknown(
+            f"fewer than {FEWEST} steps in {window_ns // NS_PER_S} s",
+            "send the server requests, or wait",
+            UnknownKind.PASSING,
+        )
     return tuple(sorted(loops, key=_weight, reverse=True))
 
 
 def _without_gpu(trace: Trace) -> Unknown | None:
     """Where there is no GPU no probe would find a step, whatever it may cost."""
     why = why_no_gpu(trace)
-    return None if why is None else Unknown(f"steps are found by waits for a GPU: {why.reason}", why.remedy)
+    return None if why is None else replace(why, reason=f"steps are found by waits for a GPU: {why.reason}")
 
 
 def _weight(loop: EngineLoop) -> float:

@@ -20,7 +20,7 @@ from llmtop.analysis.series.latency_counters import LatencyCounters
 from llmtop.analysis.series.readings import told_why_unseen
 from llmtop.analysis.views import HeatColumn, Heatmap
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, Metric, Series, Trace, Unknown
+from llmtop.model import NS_PER_S, Metric, Series, Trace, Unknown, UnknownKind
 from llmtop.text import clean
 
 if TYPE_CHECKING:
@@ -30,8 +30,12 @@ _HOLD = 2.5
 """Samples further apart than this many of their usual distances leave a gap between them."""
 _LEAST_SHARE = 0.1
 """Probes that were attached for less than this part of a column saw too little of it to speak for it."""
-_NO_SCHEDULER = Unknown("the scheduler has not been looked at yet", "wait for the first report of the probes")
-_NO_CALLS = Unknown("system calls have not been timed yet", "wait for the first report of the probes")
+_NO_SCHEDULER = Unknown(
+    "the scheduler has not been looked at yet", "wait for the first report of the probes", UnknownKind.PASSING
+)
+_NO_CALLS = Unknown(
+    "system calls have not been timed yet", "wait for the first report of the probes", UnknownKind.PASSING
+)
 
 
 @frozen

@@ -9,7 +9,7 @@ from llmtop.analysis.series.lines import fitted
 from llmtop.analysis.series.readings import counter_increase, latest, mean, source, why_absent
 from llmtop.facts import ServerFact
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, Unknown, UnknownKind
 from llmtop.units import number, percent, seen
 
 if TYPE_CHECKING:
@@ -98,7 +98,11 @@ def kv_runway(trace: Trace, server: Track, window_ns: int = GROWTH_WINDOW_NS) ->
     points = [(t / NS_PER_S, value) for t, value in series.between(trace.end_ns - window_ns, trace.end_ns).known]
     span_s = points[-1][0] - points[0][0] if points else 0.0
     if len(points) < _LEAST_SAMPLES or span_s < _LEAST_S:
-        return Unknown(f"its growth was seen for {seen(span_s)} only, in {len(points)} looks", "look for longer")
+        return Unknown(
+            f"its growth was seen for {seen(span_s)} only, in {len(points)} looks",
+            "look for longer",
+            UnknownKind.PASSING,
+        )
     half = len(points) // 2
     whole, first, second = (fitted(part).slope for part in (points, points[:half], points[half:]))
     if whole * _FARTHEST_S < 1 - usage:

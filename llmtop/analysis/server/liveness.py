@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from llmtop.analysis.commands.live import for_later
 from llmtop.analysis.server.absent import absent_faults
 from llmtop.analysis.server.endpoint import endpoint_faults
 from llmtop.analysis.server.processes import parts, process_faults, root_end
@@ -57,6 +59,16 @@ class Liveness:
 @lru_cache(maxsize=4)
 def liveness(trace: Trace) -> Liveness:
     """What is known of a server's life; kept for the newest traces, because header, rules and panes ask for it."""
+    found = _liveness(trace)
+    return replace(found, faults=tuple(map(_for_later, found.faults))) if trace.origin.is_recorded else found
+
+
+def _for_later(fault: Fault) -> Fault:
+    """What is to be done and run about a fault of a recording names no process of then."""
+    return replace(fault, action=for_later(fault.action), next_command=for_later(fault.next_command))
+
+
+def _liveness(trace: Trace) -> Liveness:
     processes = (*process_faults(trace), *absent_faults(trace))
     if root_end(trace) is not None:
         return Liveness(Life.DEAD, processes)

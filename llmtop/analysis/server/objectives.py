@@ -10,7 +10,7 @@ from llmtop.analysis.series.histograms import distribution
 from llmtop.analysis.series.readings import server_track
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, TrackId, Unknown
+from llmtop.model import NS_PER_S, TrackId, Unknown, UnknownKind
 from llmtop.units import two_digits
 
 if TYPE_CHECKING:
@@ -134,4 +134,6 @@ def _is_met(seen: Distribution, quantile: Quantile, limit: float) -> bool | Unkn
     late = seen.observations * (1 - seen.shares_within(limit)[1])
     if round(late) >= LEAST_LATE:
         return False
-    return Unknown(f"{late:.0f} of {seen.observations:.0f} was later: too few to tell", "look for longer")
+    return Unknown(
+        f"{late:.0f} of {seen.observations:.0f} was later: too few to tell", "look for longer", UnknownKind.PASSING
+    )

@@ -17,7 +17,7 @@ from llmtop.analysis.server.likely_prompts import likely_prompts
 from llmtop.analysis.server.step_causes import StepCause, StepJudge
 from llmtop.analysis.views import HeatColumn, Heatmap
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, Unknown
+from llmtop.model import NS_PER_S, Unknown, UnknownKind
 from llmtop.units import percent
 from llmtop.vocabulary import RoundPart
 
@@ -76,7 +76,7 @@ def steps_view(trace: Trace, window_ns: int = WINDOW_NS) -> StepsView | Unknown:
     loop, *others = loops
     judge = StepJudge(trace, loop, others)
     if not judge.steps:
-        return Unknown("no request ran while steps were seen", "send the server a request")
+        return Unknown("no request ran while steps were seen", "send the server a request", UnknownKind.PASSING)
     times, slow = sorted(one.time_ns for one in judge.steps), judge.slow()
     active_ns = math.fsum(times)
     return StepsView(

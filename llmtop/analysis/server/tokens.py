@@ -19,7 +19,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.series.rates import increase
 from llmtop.analysis.series.readings import counter_increase, counter_rate, history, latest, mean, rate_history, source
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, TrackId, Unknown
+from llmtop.model import NS_PER_S, TrackId, Unknown, UnknownKind
 
 if TYPE_CHECKING:
     from llmtop.model import Metric, Trace
@@ -33,7 +33,7 @@ _SHORT = 0.25
 that share at its two ends."""
 _LEAST_ZERO_S = 1.0
 """A long prompt takes a good part of a second, in which no request gets a token: none in less time is no rate of 0."""
-_NONE_YET = Unknown("no token was counted yet, in less than a second", "wait for the next poll")
+_NONE_YET = Unknown("no token was counted yet, in less than a second", "wait for the next poll", UnknownKind.PASSING)
 _BY_STEPS = "estimate: a token per step and running request"
 
 Samples: TypeAlias = "tuple[tuple[int, float | None], ...]"

@@ -26,7 +26,7 @@ from llmtop.analysis.threads.probes import (
 )
 from llmtop.facts import ThreadFact
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, Trace, Track, TrackId, TrackKind, Unknown
+from llmtop.model import NS_PER_S, Trace, Track, TrackId, TrackKind, Unknown, UnknownKind
 from llmtop.vocabulary import ThreadCause
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def engine_thread(trace: Trace, window_ns: int = WINDOW_NS) -> ThreadRow | Unkno
     for wanted in (*ENGINE_ROLES, ""):
         if (busiest := main_thread(threads_of_role(view, wanted))) is not None:
             return busiest
-    return Unknown("not enough samples yet", "wait for two polls")
+    return Unknown("not enough samples yet", "wait for two polls", UnknownKind.PASSING)
 
 
 def gpu_thread(trace: Trace, gpu: TrackId, window_ns: int = WINDOW_NS) -> ThreadRow | Unknown:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from llmtop import whats
 from llmtop.analysis.series.readings import told_why_unseen
+from llmtop.analysis.series.recorded import told_of
 from llmtop.analysis.threads.flame_diff import diff_trees, moved_points
 from llmtop.analysis.threads.flames import FlameView, TreeContent
 from llmtop.analysis.threads.shares import WINDOW_NS
@@ -41,7 +42,7 @@ def stall_flame(
     tree = stall_tree(shown, wanted)
     lack = _lack(tree, newest, wanted)
     if tree.why_not is not None:
-        return _why_empty(tree.why_not, lack if wanted.python else None)
+        return _why_empty(newest, tree.why_not, lack if wanted.python else None)
     if baseline is not None:
         return _compared(baseline, shown, newest, wanted)
     said = (wanted.order.value, *notes(tree, shown, newest))
@@ -99,9 +100,11 @@ def _lack(tree: StallTree, trace: Trace, wanted: TreeContent) -> tuple[str, Unkn
     return None if tree.no_functions is None or tree.looks else ("no functions", tree.no_functions)
 
 
-def _why_empty(why: Unknown, lack: tuple[str, Unknown] | None) -> Unknown:
+def _why_empty(trace: Trace, why: Unknown, lack: tuple[str, Unknown] | None) -> Unknown:
     """Why there is no stack at all, and that interpreters may be looked at without probes."""
+    why = told_of(trace, why)
     if lack is None:
-        return Unknown(why.reason, f"{why.remedy}; or p: Python's functions alone, with py-spy".removeprefix("; or "))
-    remedy = each_once((lack[1].remedy, why.remedy), "; ")
+        asked = () if trace.origin.is_recorded else ("p: Python's functions alone, with py-spy",)
+        return Unknown(why.reason, "; or ".join((*filter(None, (why.remedy,)), *asked)))
+    remedy = each_once((told_of(trace, lack[1]).remedy, why.remedy), "; ")
     return Unknown(f"{why.reason}; {lack[0]}: {lack[1].reason}", remedy)

@@ -22,7 +22,7 @@ from llmtop.analysis.threads.stall_times import AWAKE, RUN_QUEUE, leading_thread
 from llmtop.analysis.views import NodeKind, StackNode, StackTree
 from llmtop.facts import ProcessFact
 from llmtop.frozen import frozen
-from llmtop.model import Trace, TrackId, TrackKind, Unknown
+from llmtop.model import Trace, TrackId, TrackKind, Unknown, UnknownKind
 from llmtop.vocabulary import ON_CPU
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _PLUMBING = frozenset(
 """Rows that tell nothing: how every system call and every Python thread begins (before 3.11 methods have no class), and
 what has no name, of which code without frame pointers gives several that differ by chance."""
 _STATE_KINDS = {ON_CPU: NodeKind.RUNNING, RUN_QUEUE: NodeKind.QUEUED}
-_NONE = Unknown("no stacks have been taken yet", "wait for the first report of the probes")
+_NONE = Unknown("no stacks have been taken yet", "wait for the first report of the probes", UnknownKind.PASSING)
 
 
 @frozen

@@ -20,7 +20,7 @@ from llmtop.analysis.series.readings import told_why_unseen
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Cell, Column
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, TrackId, Unknown
+from llmtop.model import NS_PER_S, TrackId, Unknown, UnknownKind
 from llmtop.remedies import PROGRAM
 from llmtop.units import bounds
 
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 WINDOW_NS = 10 * NS_PER_S
 """In which system calls are counted."""
 NOT_TIMED = Unknown("not timed: these calls are only counted", "calls that do not wait say nothing by their length")
-_SHED = Unknown("not timed in this window: the probes would cost too much", "it is tried again by itself")
-_NONE = Unknown("system calls have not been read yet", "wait for the first report of the probes")
+_SHED = Unknown(
+    "not timed in this window: the probes would cost too much", "it is tried again by itself", UnknownKind.PASSING
+)
+_NONE = Unknown("system calls have not been read yet", "wait for the first report of the probes", UnknownKind.PASSING)
 
 
 @frozen

@@ -217,7 +217,7 @@ class BccHelper:
         if self._scheduler and not self._allowed("scheduler", partial(self._scheduler.tick, self.processes)):
             self._scheduler = None
         if self._scheduler and (why := self._scheduler.why_sampled()):
-            self.missing[_SAMPLED] = Why(why, "a longer window holds more slices: llmtop snapshot --seconds 30")
+            self.missing[_SAMPLED] = Why(why, protocol.LOOK_LONGER)
 
     def _learn_stacks(self, stacks: int) -> None:
         """What a stack costs depends on how deep it is: tens of frames of Python are dearer than a few of C."""
