@@ -74,12 +74,13 @@ def seen(seconds: float) -> str:
 
 
 def clock_time(seconds: float) -> str:
-    """A place in a recording: hours, minutes and seconds.
+    """A place in a recording, or its length: hours, minutes and seconds, to the nearest one.
 
-    >>> clock_time(751.4), clock_time(90000)
-    ('00:12:31', '25:00:00')
+    >>> clock_time(751.4), clock_time(59.6), clock_time(90000)
+    ('00:12:31', '00:01:00', '25:00:00')
     """
-    return f"{seconds // 3600:02.0f}:{seconds // 60 % 60:02.0f}:{seconds // 1 % 60:02.0f}"
+    whole = round(seconds)
+    return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 def percent(value: float) -> str:

@@ -66,7 +66,7 @@ def recorded_moments(paths: Sequence[Path], wanted: str | None) -> list[Trace] |
     for path, reader, at in zip(paths, readers, times or [""] * len(readers), strict=True):
         if reader is None:
             raise FileError(f"{path} is no recording: recordings are compared with recordings alone")
-        trace = reader.trace(moment(at, path, reader.times[0], reader.times[-1]))
+        trace = reader.trace(moment(at, path, reader))
         named = clean(f"{path} at {at}" if at else str(path))
         found.append(replace(trace, origin=replace(trace.origin, path=named)))
     return found

@@ -30,18 +30,19 @@ def add_at_argument(parser: ArgumentParser) -> None:
     )
 
 
-def moment(at: str, path: Path, first_ns: int, last_ns: int) -> int:
-    """The moment that a user calls `at`, or the end; seconds may be rounded, as the screens round them.
+def moment(at: str, path: Path, reader: RecordingReader) -> int:
+    """The moment nearest to what a user calls `at`, or the end: screens round seconds, and so do users.
 
     Raises:
         UsageError: It is none, or lies outside of the recording.
     """
+    first_ns, last_ns = reader.begin_ns, reader.times[-1]
     t_ns = moment_of(at, last_ns, first_ns) if at else last_ns
     if t_ns is None:
         raise UsageError(f"--at {at}: a moment is 90, 2:00 or 1:02:00 from the beginning, -1:00 before the end")
     if not first_ns - NS_PER_S < t_ns < last_ns + NS_PER_S:
         raise UsageError(f"--at {at} is outside of {path}, which is {clock_time((last_ns - first_ns) / NS_PER_S)} long")
-    return t_ns
+    return min(reader.times, key=lambda one: abs(one - t_ns))
 
 
 def recorded_at(path: Path, at: str) -> Trace:
@@ -55,7 +56,7 @@ def recorded_at(path: Path, at: str) -> Trace:
     if reader is None:
         load(path)  # whoever cannot read it says why
         raise UsageError(f"--at takes a moment of a recording, and {path} is none")
-    return _named(reader, path, moment(at, path, reader.times[0], reader.times[-1]))
+    return _named(reader, path, moment(at, path, reader))
 
 
 def recorded_between(path: Path, since: int, until: int | None) -> Trace | None:
@@ -72,7 +73,7 @@ def recorded_between(path: Path, since: int, until: int | None) -> Trace | None:
     reader = recording_at(path)
     if reader is None:
         return None
-    first_ns, last_ns = reader.times[0], reader.times[-1]
+    first_ns, last_ns = reader.begin_ns, reader.times[-1]
     start_ns = first_ns + since
     end_ns = last_ns if until is None else min(first_ns + until, last_ns)
     if start_ns >= end_ns:

@@ -243,10 +243,10 @@ def in_range(trace: Trace, wanted: str) -> Trace:
     """
     from llmtop.analysis.kernels.nvtx_ranges import only_range
     from llmtop.analysis.pages.cut import lacks_units, moments, only_time
-    from llmtop.model import Unknown
+    from llmtop.model import RECORDING, Unknown
 
     between = moments(wanted)
-    if between is None and trace.origin.is_recorded:
+    if between is None and trace.origin.kind == RECORDING:
         raise UsageError(f"--range {wanted}: of a recording a range is from one moment to another, as in 20s:28s")
     chosen = only_range(trace, wanted) if between is None else only_time(trace, *between)
     if isinstance(chosen, Unknown) and lacks_units(wanted):

@@ -101,7 +101,7 @@ def _verdict(trace: Trace, diagnosis: Diagnosis) -> Iterator[str]:
         return
     gravest = diagnosis.findings[0]
     yield f"<p class='verdict {escape(gravest.severity)}'>{escape(gravest.headline())}</p>\n"
-    told = (diagnosis.of_what(), profiling.where_to_run(trace))
+    told = (diagnosis.of_what(), profiling.where_to_run(trace, diagnosis.findings))
     yield from (f"<p class='why'>{escape(said)}</p>\n" for said in told if said)
     yield "<div class='cards'>\n"
     for finding in diagnosis.findings[:_FIRST]:

@@ -203,7 +203,7 @@ def _findings(trace: Trace) -> Iterator[str]:
     findings = diagnosed.findings
     yield "## Findings"
     yield ""
-    for said in (diagnosed.of_what(), profiling.where_to_run(trace)):
+    for said in (diagnosed.of_what(), profiling.where_to_run(trace, findings)):
         if said:
             yield f"({escaped(said)})"
             yield ""

@@ -410,7 +410,7 @@ def _findings(trace: Trace, style: TextStyle) -> Iterator[str]:
     if of_what := diagnosed.of_what():
         yield from wrapped(of_what, style, "  ", "    ")
     if any(finding.next_command for finding in findings):
-        yield from wrapped(profiling.where_to_run(trace), style, "  ", "    ")
+        yield from wrapped(profiling.where_to_run(trace, findings), style, "  ", "    ")
     if not findings:
         silence = diagnosed.verdict if trace.origin.is_observed else _SILENCE
         yield from wrapped(silence, style, "  ", "    ")

@@ -47,14 +47,9 @@ class Origin:
         return self.range_term.startswith("NVTX")
 
     @property
-    def is_recorded(self) -> bool:
-        """Whether llmtop has read it of a machine, and what is told of it comes too late to look again."""
-        return self.kind == RECORDING
-
-    @property
     def is_observed(self) -> bool:
         """Whether llmtop itself has read it of a machine, now or when it was recorded; else a tool wrote a report."""
-        return self.is_recorded or self.kind == LIVE.kind
+        return self.kind in (LIVE.kind, RECORDING)
 
 
 LIVE: Final = Origin("live")

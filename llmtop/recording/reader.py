@@ -6,7 +6,7 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from llmtop.facts import OriginFact
@@ -48,6 +48,8 @@ _KNOWN: Final = frozenset(
 )
 _STRETCHES_KEPT: Final = 24
 """That many, unpacked, take 40 MB of a server with a thousand series: more than a window of ten minutes has."""
+_FIRST_LOOK_NS: Final = 2 * NS_PER_S
+"""A session writes a second after it was started what it has looked at first, on a busy machine a little later."""
 _PLAIN: Final = frozenset({str, int, float})
 """Facts that are as they stand in JSON."""
 _ALL: Final = 2**62
@@ -120,6 +122,16 @@ class RecordingReader:
         """The moments that there are, in ns on the clock of the trace, oldest first."""
         return [row.t_ns for _, _, row in self._moments]
 
+    @cached_property
+    def begin_ns(self) -> int:
+        """From when on its places are counted, in ns on the clock of the trace.
+
+        A first moment tells of the time since the look before it, and so begins then. What was kept from before a
+        recording was begun, or before its condition held, is longer: then it begins with its first moment.
+        """
+        first_ns, start_ns = self.times[0], self._state(*self._readable(0, 0)).start_ns
+        return start_ns if not self.trigger and 0 <= first_ns - start_ns <= _FIRST_LOOK_NS else first_ns
+
     @property
     def marks(self) -> Sequence[Mark]:
         """All events, in the order in which they were told."""
@@ -164,7 +176,7 @@ class RecordingReader:
         trace, times = self.trace(t_ns), self.times
         if not self.trigger and trace.start_ns <= times[0] and trace.end_ns == times[-1]:
             return trace
-        place = {OriginFact.MOMENT_S: trace.end_ns - times[0], OriginFact.RECORDED_S: times[-1] - times[0]}
+        place = {OriginFact.MOMENT_S: trace.end_ns - self.begin_ns, OriginFact.RECORDED_S: times[-1] - self.begin_ns}
         facts = {name: length_ns / NS_PER_S for name, length_ns in place.items()}
         return replace(trace, origin=replace(trace.origin, facts={**trace.origin.facts, **facts}))
 

@@ -18,6 +18,7 @@ from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.series.readings import as_of
 from llmtop.cli.snapshot_json import snapshot_document
 from llmtop.errors import FileError
+from llmtop.facts import OriginFact
 from llmtop.model import (
     LIVE,
     NS_PER_S,
@@ -51,6 +52,7 @@ from llmtop.recording.reader import RecordingReader
 from llmtop.recording.row_reader import RowReader
 from llmtop.recording.row_writer import RowWriter
 from llmtop.recording.writer import STRETCH_NS, RecordingWriter
+from llmtop.replay import Replay
 from llmtop.session import Recorder
 from tests.analysis.verdict_scenes import SITUATIONS
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, SOURCES, START_NS, TARGET, Scene, live_trace, poll, probed
@@ -250,6 +252,23 @@ def test_of_what_was_awaited_the_reason_is_kept(tmp_path: Path) -> None:
     told = Unknown("not looked at yet", "", UnknownKind.PASSING)
     assert [one.why for one in again.missing] == [told, lacking]
     assert again.tracks[track.id].facts == {"a": told, "b": lacking}
+
+
+@pytest.mark.parametrize(
+    ("before_s", "trigger", "begin_s"),
+    [(1.0, "", -1.0), (2.0, "", -2.0), (2.1, "", 0.0), (1.0, "x > 1", 0.0)],
+    ids=["a look", "a slow look", "kept from before", "a condition"],
+)
+def test_it_begins_with_its_first_look_and_not_with_what_was_kept(
+    before_s: float, trigger: str, begin_s: float, tmp_path: Path
+) -> None:
+    writer, first_ns = RecordingWriter(tmp_path / "file", {**ABOUT, OriginFact.TRIGGER: trigger}), 100 * NS_PER_S
+    for end_ns in (first_ns, first_ns + NS_PER_S):
+        writer.write(Trace(LIVE, first_ns - int(before_s * NS_PER_S), end_ns), None)
+    writer.close()
+    reader = RecordingReader(tmp_path / "file")
+    assert reader.begin_ns - first_ns == begin_s * NS_PER_S
+    assert f" of 00:00:0{1 - begin_s:.0f}" in Replay(reader).said
 
 
 def test_marks_keep_what_they_are_about(tmp_path: Path) -> None:

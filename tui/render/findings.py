@@ -144,7 +144,8 @@ def diagnosis(trace: Trace, issues: Sequence[Issue], diagnosed: Diagnosis) -> It
         yield _BLANK
     if of_what := diagnosed.of_what():
         yield Paragraph("", "dim", f"{of_what[:1].upper()}{of_what[1:]}:", "dim")
-    if any(finding.next_command for finding in diagnosed.findings) and (where := profiling.where_to_run(trace)):
+    has_commands = any(finding.next_command for finding in diagnosed.findings)
+    if has_commands and (where := profiling.where_to_run(trace, diagnosed.findings)):
         yield Paragraph("", "dim", f"{where[:1].upper()}{where[1:]}.", "dim")
     for finding in diagnosed.findings:
         yield from finding_paragraphs(finding, profiling.directory_for(trace, finding.next_command))

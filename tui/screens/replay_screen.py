@@ -88,7 +88,7 @@ class ReplayScreen(LiveScreen):
 
     def action_seek(self) -> None:
         """Ask for a time, and go there."""
-        self.app.push_screen(SeekDialog(self.replay.at_ns, self.replay.moments[0], self._seek))
+        self.app.push_screen(SeekDialog(self.replay.at_ns, self.replay.begin_ns, self._seek))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """What is a recording already is not recorded."""

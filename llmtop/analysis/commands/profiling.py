@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from llmtop import ids, whats
 from llmtop.analysis.commands.ncu import UNKNOWN_PROGRAM, NcuCommand, Option, parse
 from llmtop.facts import AMD, OriginFact, ProcessFact
-from llmtop.model import SpanKind, TrackKind
+from llmtop.model import RECORDING, SpanKind, TrackKind
 from llmtop.remedies import AMD_THREADS, AMD_TIMELINE, PROGRAM, TIMELINE
-from llmtop.text import quoted
+from llmtop.text import listed, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from llmtop.model import Finding, KernelTable, Trace
 
@@ -100,15 +100,22 @@ def directory_for(trace: Trace, command: str) -> str:
     return directory(trace) if program(trace) in command else ""
 
 
-def where_to_run(trace: Trace) -> str:
-    """What to know of the commands before one pastes them: where they run, what `COMMAND` and a number stand for."""
+def where_to_run(trace: Trace, findings: Iterable[Finding] = ()) -> str:
+    """What to know of the commands before one pastes them: where they run, what `COMMAND` and a number stand for.
+
+    Args:
+        trace: What they are of.
+        findings: Those that have them; of a recording, for whose processes numbers are left out.
+    """
     parts: list[str] = []
     if trace.faults:
         return ""  # what failed is looked into as it is, and not run again
     if trace.origin.is_observed:
         where = f"commands are to run on {trace.origin.host}" if trace.origin.host else ""
-        named = "PID and TID stand for the process and the thread as they run then" if trace.origin.is_recorded else ""
-        who = "the recording does not name" if trace.origin.is_recorded else "cannot be read"
+        named = (
+            _what_numbers_stand_for([one.next_command for one in findings]) if trace.origin.kind == RECORDING else ""
+        )
+        who = "the recording does not name" if trace.origin.kind == RECORDING else "cannot be read"
         stands = f"{PROGRAM} stands for the server's command line, which {who}"
         return "; ".join(part for part in (where, named, stands if program(trace) == PROGRAM else "") if part)
     if program(trace) == PROGRAM:
@@ -120,6 +127,11 @@ def where_to_run(trace: Trace) -> str:
         midway = f"{_MIDWAY}{_IN_RANGE if SpanKind.NVTX in trace.spans and trace.origin.has_nvtx else ''}"
         parts.append(midway if _is_midway(trace) else _FROM_WHERE)
     return "; ".join(parts)
+
+
+def _what_numbers_stand_for(commands: Sequence[str]) -> str:
+    used = [word for word in ("PID", "TID") if any(re.search(rf"\b{word}\b", one) for one in commands)]
+    return f"{listed(used)} stand{'s' * (len(used) == 1)} for what runs when it is so again" if used else ""
 
 
 @lru_cache(maxsize=4)

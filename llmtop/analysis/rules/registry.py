@@ -13,7 +13,7 @@ from llmtop.analysis.rules.base import Unjudged, grave_rules
 from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.scope import is_live, is_watched
 from llmtop.analysis.rules.shared_time import with_shared_time
-from llmtop.analysis.series.recorded import told_of
+from llmtop.analysis.series.recorded import is_recorded, told_of
 from llmtop.frozen import frozen
 from llmtop.model import KINETO, NS_PER_S, Finding, Severity, TrackKind
 from llmtop.remedies import for_root
@@ -114,7 +114,7 @@ def _diagnose(trace: Trace, rules: tuple[Rule, ...]) -> Diagnosis:
         findings = [_sourced(trace, profiling.explained(trace, finding)) for finding in findings]
     if is_root(trace):
         findings = [replace(finding, next_command=for_root(finding.next_command)) for finding in findings]
-    if trace.origin.is_recorded:
+    if is_recorded(trace):
         findings = [_for_later(finding) for finding in findings]
     ordered = with_shared_time(trace, sorted(findings, key=_rank))
     # What is explained by a finding needs no judging.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from llmtop.model import Trace, Unknown
+from llmtop.model import RECORDING, Trace, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,6 +19,11 @@ _DEEP = 6
 """Parts of parts that are gone through: rows and cells of a view lie less deep, functions of its stacks deeper."""
 
 
+def is_recorded(trace: Trace) -> bool:
+    """Whether what a trace tells comes too late to look again."""
+    return trace.origin.kind == RECORDING
+
+
 def told_of(trace: Trace, view: _T) -> _T:
     """A view of a trace, or any part of one: of a recording without remedies for who looked at the time.
 
@@ -26,7 +31,7 @@ def told_of(trace: Trace, view: _T) -> _T:
         trace: What it was made of.
         view: Frozen classes, tuples and maps, of which what has no such remedy stays the same object.
     """
-    return cast("_T", _recorded(view, _DEEP)) if trace.origin.is_recorded else view
+    return cast("_T", _recorded(view, _DEEP)) if is_recorded(trace) else view
 
 
 def _recorded(value: Any, depth: int) -> Any:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.commands.live import for_later
+from llmtop.analysis.series.recorded import is_recorded
 from llmtop.analysis.server.absent import absent_faults
 from llmtop.analysis.server.endpoint import endpoint_faults
 from llmtop.analysis.server.processes import parts, process_faults, root_end
@@ -60,7 +61,7 @@ class Liveness:
 def liveness(trace: Trace) -> Liveness:
     """What is known of a server's life; kept for the newest traces, because header, rules and panes ask for it."""
     found = _liveness(trace)
-    return replace(found, faults=tuple(map(_for_later, found.faults))) if trace.origin.is_recorded else found
+    return replace(found, faults=tuple(map(_for_later, found.faults))) if is_recorded(trace) else found
 
 
 def _for_later(fault: Fault) -> Fault:

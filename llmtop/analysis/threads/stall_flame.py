@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from llmtop import whats
 from llmtop.analysis.series.readings import told_why_unseen
-from llmtop.analysis.series.recorded import told_of
+from llmtop.analysis.series.recorded import is_recorded, told_of
 from llmtop.analysis.threads.flame_diff import diff_trees, moved_points
 from llmtop.analysis.threads.flames import FlameView, TreeContent
 from llmtop.analysis.threads.shares import WINDOW_NS
@@ -104,7 +104,7 @@ def _why_empty(trace: Trace, why: Unknown, lack: tuple[str, Unknown] | None) -> 
     """Why there is no stack at all, and that interpreters may be looked at without probes."""
     why = told_of(trace, why)
     if lack is None:
-        asked = () if trace.origin.is_recorded else ("p: Python's functions alone, with py-spy",)
+        asked = () if is_recorded(trace) else ("p: Python's functions alone, with py-spy",)
         return Unknown(why.reason, "; or ".join((*filter(None, (why.remedy,)), *asked)))
     remedy = each_once((told_of(trace, lack[1]).remedy, why.remedy), "; ")
     return Unknown(f"{why.reason}; {lack[0]}: {lack[1].reason}", remedy)
