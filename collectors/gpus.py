@@ -7,17 +7,16 @@ import pickle
 import select
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from llmtop import whats
 from llmtop.collectors import children
 from llmtop.collectors.base import DoctorCheck
 from llmtop.collectors.nvml.sides import HUNG_NS, LENGTH, LIBRARY, NAME, OWNS, PERIOD_S, hung
+from llmtop.collectors.own_process import command_of
 from llmtop.facts import GpuFact
 from llmtop.model import (
     LIVE,
@@ -42,12 +41,6 @@ if TYPE_CHECKING:
 
     from llmtop.collectors.base import Clock, Collector
 
-_ROOT = Path(__file__).resolve().parents[1]
-_BOOT = (
-    "import runpy, sys; sys.path[:] = sys.argv.pop(1).split(':');"
-    " runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
-)
-"""Nothing of the current folder or of the environment's Python is seen, but what this very llmtop sees."""
 _PATIENCE_S = 1.2
 """A poll that GPUs hang in takes 0.8 s."""
 _PATIENCE_AGAIN_S = 0.2
@@ -205,10 +198,9 @@ class _HelperProcess:
 
     def __init__(self) -> None:
         lifeline, self._lifeline = os.pipe()
-        paths = ":".join([str(_ROOT), *(path for path in sys.path if path)])
         try:
             self._popen = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _BOOT, paths, "llmtop.collectors.nvml.helper", str(lifeline)],
+                command_of("llmtop.collectors.nvml.helper", str(lifeline)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -46,14 +46,15 @@ class JobThread:
     It ends when it is told to, and when nobody holds this any more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "llmtop scrape") -> None:
+        self._name = name
         self._jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def start(self, work: Callable[[], _T]) -> Job[_T]:
         """Have something done as soon as what was asked for before is."""
         if self._thread is None:
-            self._thread = threading.Thread(target=_work, args=(self._jobs,), name="llmtop scrape", daemon=True)
+            self._thread = threading.Thread(target=_work, args=(self._jobs,), name=self._name, daemon=True)
             self._thread.start()
             weakref.finalize(self, self._jobs.put, None)
         job = Job(work)

@@ -25,6 +25,7 @@ OF_A_TARGET = (
     "pyspy",
     "prometheus",
     "connections",
+    "core_dumps",
 )
 """Those whose `collector(target, aim)` looks at one server: made anew when another one takes its place.
 

@@ -28,6 +28,8 @@ BEST_TRACER: Final = What("tracer")
 """Of several that could look into the kernel, the one that sees most."""
 KERNEL_LOG: Final = What("kernel_log")
 ANY_XID: Final = What("gpu/xid")
+CORE_DUMPS: Final = What("core dumps")
+"""Those of GPUs, of the server that is watched."""
 IDLE_THREADS: Final = What("thread.idle")
 """Looks at threads that rest, as often as at others."""
 TARGET: Final = What("target")

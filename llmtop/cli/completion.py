@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from llmtop.cli.grammar import Argument, Command
 
 SHELLS = ("bash", "zsh", "fish")
-FILES = ("PATH", "FILE")
+FILES = ("PATH", "FILE", "DIR")
 PROCESS = "PID"
 LAUNCHED = "launch"
 """Its arguments end in a command of somebody else's."""

@@ -8,15 +8,17 @@ signals are passed through, as if llmtop were not there.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from llmtop.cli import live
 from llmtop.errors import SeveralServersError, TargetError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from llmtop.model import Target
     from llmtop.servers.launch import Launched
@@ -27,6 +29,14 @@ _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, sign
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of launching."""
     live.add_watch_arguments(parser)
+    parser.add_argument(
+        "--coredump",
+        metavar="DIR",
+        nargs="?",
+        const="",
+        help="have the CUDA driver write a core dump of the GPU where a kernel fails, to DIR or to "
+        "$XDG_STATE_HOME/llmtop/core-dumps (~/.local/state/llmtop/core-dumps); the screen reads it",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD ...", help="the command and its arguments")
 
 
@@ -35,13 +45,44 @@ def run(args: argparse.Namespace) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
         raise UsageError("there is no command to launch; as in: llmtop launch -- vllm serve MODEL")
-    if not sys.stdout.isatty():
-        return pass_through(command)
-    live.refuse_unfit_terminal()
-    return watch(command, live.look_options(args), args.seconds, args.interval)
+    has_screen = sys.stdout.isatty()
+    if has_screen:
+        live.refuse_unfit_terminal()
+    with _environment(args, command) as environment:
+        if not has_screen:
+            return pass_through(command, environment)
+        return watch(command, live.look_options(args), args.seconds, args.interval, environment)
 
 
-def watch(command: Sequence[str], options: live.LookOptions, seconds: float | None, interval: float) -> int:
+@contextmanager
+def _environment(args: argparse.Namespace, command: Sequence[str]) -> Iterator[Mapping[str, str]]:
+    """The command's environment; what core dumps of its GPU are asked for is said before it and after."""
+    if args.coredump is None:
+        yield os.environ
+        return
+    if args.command[:1] != ["--"]:
+        raise UsageError("--coredump takes a folder: put -- before the command: llmtop launch --coredump -- COMMAND")
+    from llmtop.cli.launch_core_dumps import prepared
+
+    dumps = prepared(args.coredump, command, os.environ)
+    for sentence in dumps.said:
+        _say(sentence)
+    yield dumps.environment
+    for sentence in dumps.at_the_end():
+        _say(sentence)
+
+
+def _say(sentence: str) -> None:
+    print(f"llmtop: {sentence}", file=sys.stderr, flush=True)
+
+
+def watch(
+    command: Sequence[str],
+    options: live.LookOptions,
+    seconds: float | None,
+    interval: float,
+    environment: Mapping[str, str],
+) -> int:
     """Show the live screen of the command.
 
     Returns:
@@ -49,13 +90,13 @@ def watch(command: Sequence[str], options: live.LookOptions, seconds: float | No
     """
     from llmtop.servers.launch import Launched
 
-    with Launched(command) as launched:
+    with Launched(command, env=environment) as launched:
         target = first_target(launched)
         if target is None:
             return ended_at_once(launched)
         screen_code = live.watch(target, options, launched=launched, seconds=seconds, interval=interval)
         code = launched.poll()
-        launched.close(lambda said: print(f"llmtop: {said}", file=sys.stderr, flush=True))
+        launched.close(_say)
     return screen_code or (code or 0)
 
 
@@ -89,11 +130,11 @@ def ended_at_once(launched: Launched) -> int:
     launched.close()
     for line in launched.lines(100):
         print(line, file=sys.stderr)
-    print(f"llmtop: {launched.argv[0]} ended at once with exit code {code}", file=sys.stderr)
+    _say(f"{launched.argv[0]} ended at once with exit code {code}")
     return 1 if code is None else code
 
 
-def pass_through(command: Sequence[str]) -> int:
+def pass_through(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the command with llmtop's own input and output, pass signals on, return its exit code."""
     from llmtop.servers.launch import Launched
 
@@ -109,7 +150,7 @@ def pass_through(command: Sequence[str]) -> int:
     for number in _PASSED_ON:
         if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup it stays ignored
             signal.signal(number, pass_on)
-    with Launched(command, capture=False) as launched:
+    with Launched(command, capture=False, env=environment) as launched:
         started.append(launched)
         for missed in early:
             launched.send_signal(missed)

@@ -24,7 +24,17 @@ from llmtop.model.kernels import (
     SectionTable,
     SourceText,
 )
-from llmtop.model.marks import FailedWarp, GpuFault, Mark, MarkKind, ProcessEnd, Restart, SanitizerError, XidReport
+from llmtop.model.marks import (
+    CoreDump,
+    FailedWarp,
+    GpuFault,
+    Mark,
+    MarkKind,
+    ProcessEnd,
+    Restart,
+    SanitizerError,
+    XidReport,
+)
 from llmtop.model.origins import KINETO, LIVE, RECORDING, ClockBasis, ClockFit, Origin, RankPart
 from llmtop.model.series import TORCH_ALLOCATED, TORCH_GROWN, TORCH_RESERVED, Metric, Reading, Series
 from llmtop.model.sources import Source, SourceLane, Sources
@@ -68,6 +78,7 @@ __all__ = [
     "ChartKind",
     "ClockBasis",
     "ClockFit",
+    "CoreDump",
     "Default",
     "Engine",
     "EventCount",

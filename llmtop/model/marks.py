@@ -26,6 +26,7 @@ class MarkKind(StrEnum):
     TRACER = "tracer"
     PROBES_ENDED = "probes ended"
     PROBES_BACK = "probes back"
+    CORE_DUMP = "GPU core dump"
 
 
 @frozen
@@ -126,6 +127,27 @@ class GpuFault:
 
 
 @frozen
+class CoreDump:
+    """A core dump of a GPU that a process under observation has left.
+
+    Attributes:
+        file: Where llmtop can open it, while it lies there.
+        size: In bytes.
+        gpu: The name of the GPU, as the dump has it; empty where nothing of it could be read.
+        faults: What its kernels failed with, the first ones; registers are those of the first of each place alone.
+        notes: What else is to be known of it.
+        why_not: Why nothing is told of it: it was cut short, say.
+    """
+
+    file: str
+    size: int
+    gpu: str = ""
+    faults: tuple[GpuFault, ...] = ()
+    notes: tuple[str, ...] = ()
+    why_not: Unknown | None = None
+
+
+@frozen
 class SanitizerError:
     """What compute-sanitizer reports once: an access, a race, a barrier, a call or an allocation that is wrong.
 
@@ -169,7 +191,7 @@ class Mark:
     said: str
     severity: Severity = Severity.INFO
     subject: str = ""
-    about: ProcessEnd | Restart | XidReport | None = None
+    about: ProcessEnd | Restart | XidReport | CoreDump | None = None
 
     @property
     def text(self) -> str:

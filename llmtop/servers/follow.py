@@ -28,8 +28,9 @@ SEARCH_NS = 1_000_000_000
 """How often all processes are gone through for the next server while there is none."""
 _LEAST_AGE_TICKS = procfs.TICKS_PER_S
 """A server may start anew as soon as its end is under way: so much before it was last seen alive."""
-_CONTAINERS = frozenset({"docker", "podman", "nerdctl", "docker-compose", "podman-compose", "ctr"})
-_CLIENTS = _CONTAINERS | {"machinectl", "systemd-run", "srun"}
+CONTAINER_CLIENTS = frozenset({"docker", "podman", "nerdctl", "docker-compose", "podman-compose", "ctr"})
+"""Those of them that start it in a container."""
+_CLIENTS = CONTAINER_CLIENTS | {"machinectl", "systemd-run", "srun"}
 """Programs that have others start what they are told to: the server is then none of their descendants."""
 _WORDS = 3
 """Such a program stands at the front of a command, perhaps behind sudo or env."""
@@ -90,7 +91,7 @@ class Follower:
         self._supervisor = launched.supervisor_pid if launched is not None else None
         """Adopts what the launched command leaves behind, so that all of it is found below."""
         command = procfs.arguments(target.root_pid, proc) if target.kind == PLAIN else ()
-        self._client = _client(command if launched is None else launched.argv)
+        self._client = client_of(command if launched is None else launched.argv)
         """The command, launched or attached to, where it has others start what it is told to: "docker"; else empty."""
         state = procfs.stat(target.root_pid, proc) if launched is None and self._client else None
         self._since_ticks = _boot_ticks() - _LEAST_AGE_TICKS if state is None else state.start_ticks
@@ -182,7 +183,7 @@ class Follower:
         below = self._below()
         servers = find_servers(self._proc, below) if any(is_server(pid, self._proc) for pid in below) else []
         if self._supervisor is not None:
-            clients = (_client(procfs.arguments(pid, self._proc)) for pid in below)
+            clients = (client_of(procfs.arguments(pid, self._proc)) for pid in below)
             self._client = self._client or next(filter(None, clients), "")
         if not servers and self._client and self._is_time_to_search():
             servers = self._started_for_us()
@@ -272,7 +273,7 @@ class Follower:
     def _started_for_us(self) -> list[Target]:
         """Those that the launched client may have had started: by a container's client none of our own file system."""
         found = self._elsewhere(self._since_ticks)
-        if self._client not in _CONTAINERS:
+        if self._client not in CONTAINER_CLIENTS:
             return found
         here = procfs.read_link(f"{self._proc}/self/ns/mnt")
         return [one for one in found if procfs.read_link(f"{self._proc}/{one.root_pid}/ns/mnt") != here]
@@ -306,7 +307,12 @@ class Follower:
         return True
 
 
-def _client(command: Sequence[str]) -> str:
+def client_of(command: Sequence[str]) -> str:
+    """The program in front of a command that has others start what it is told to; empty where there is none.
+
+    >>> client_of(["sudo", "docker", "run", "vllm"]), client_of(["vllm", "serve"])
+    ('docker', '')
+    """
     names = (word.rpartition("/")[2] for word in command[:_WORDS])
     return next((name for name in names if name in _CLIENTS), "")
 

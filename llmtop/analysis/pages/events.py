@@ -14,7 +14,20 @@ from llmtop.analysis.server.liveness import liveness
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Column
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, Mark, MarkKind, Series, Severity, Trace, TrackId, TrackKind, Unknown, XidReport
+from llmtop.model import (
+    NS_PER_S,
+    CoreDump,
+    Mark,
+    MarkKind,
+    Series,
+    Severity,
+    Trace,
+    TrackId,
+    TrackKind,
+    Unknown,
+    XidReport,
+)
+from llmtop.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -224,6 +237,8 @@ def _of_mark(trace: Trace, mark: Mark) -> Event:
     where = mark.subject.removesuffix(":") or _where(trace, mark.track)
     if isinstance(xid := mark.about, XidReport):
         return Event(mark.t_ns, where, f"XID {xid.code}", xid.meaning, xid.action, mark.severity)
+    if isinstance(dump := mark.about, CoreDump):
+        return Event(mark.t_ns, where, mark.kind, mark.said, f"llmtop open {quoted(dump.file)}", mark.severity)
     action = "" if mark.severity is Severity.INFO else _ACTIONS.get(mark.kind, "")
     return Event(mark.t_ns, where, mark.kind, mark.said, action, mark.severity)
 

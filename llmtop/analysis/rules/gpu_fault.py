@@ -52,23 +52,40 @@ _UNPACKING: Final = {".gz": "gunzip -k", ".xz": "unxz -k", ".zst": "unzstd"}
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each exception and place in the code, that of the most warps first."""
+    for faults in by_place(trace.faults):
+        yield of_place(faults, _gpu(trace, faults[0]), _debugging(trace.origin.path))
+
+
+def by_place(faults: Sequence[GpuFault]) -> list[list[GpuFault]]:
+    """Those of one exception and place in the code together, the most first."""
     groups: dict[tuple[str, str, int], list[GpuFault]] = {}
-    for fault in trace.faults:
+    for fault in faults:
         groups.setdefault((fault.exception, fault.function, fault.offset), []).append(fault)
-    for faults in sorted(groups.values(), key=lambda faults: -len(faults)):
-        yield _finding(trace, faults)
+    return sorted(groups.values(), key=lambda faults: -len(faults))
 
 
-def _finding(trace: Trace, faults: Sequence[GpuFault]) -> Finding:
+def _gpu(trace: Trace, fault: GpuFault) -> str:
+    gpu = trace.tracks.get(fault.gpu)
+    return gpu.name if gpu else fault.gpu
+
+
+def of_place(faults: Sequence[GpuFault], gpu: str, next_command: str) -> Finding:
+    """What is said of faults of one exception and place.
+
+    Args:
+        faults: These, at least one.
+        gpu: What their GPU is called.
+        next_command: What to look at them with.
+    """
     first = next((fault for fault in faults if fault.stood is not None and fault.stood.lane is not None), faults[0])
     return Finding(
         rule=id,
         severity=Severity.ERROR,
         subject=first.kernel,
         message=f"{first.exception}{_at(first)}, {_GONE if first.stood is None else _who(first.stood)}",
-        evidence=tuple(_evidence(trace, first, faults)),
+        evidence=tuple(_evidence(gpu, first, faults)),
         action=_WHAT_TO_DO.get(first.code, _OUTSIDE),
-        next_command=_debugging(trace.origin.path),
+        next_command=next_command,
         source=source,
         parts=(first.kernel,),
     )
@@ -98,13 +115,11 @@ def _index(place: tuple[int, int, int]) -> str:
     return "({},{},{})".format(*place)
 
 
-def _evidence(trace: Trace, first: GpuFault, faults: Sequence[GpuFault]) -> Iterator[str]:
-    gpu = trace.tracks.get(first.gpu)
-    name = gpu.name if gpu else first.gpu
+def _evidence(gpu: str, first: GpuFault, faults: Sequence[GpuFault]) -> Iterator[str]:
     if first.stood is None:
-        yield f"SM {first.sm} of {name}; a store is not waited for: the GPU keeps where it was, and not whose it was"
+        yield f"SM {first.sm} of {gpu}; a store is not waited for: the GPU keeps where it was, and not whose it was"
     else:
-        yield from _places(first.sm, name, first.stood)
+        yield from _places(first.sm, gpu, first.stood)
     exactly = "" if first.is_exact else " (where the warp stood: the GPU did not keep the address of the failing one)"
     text = first.instruction
     what = f"not shown: {text}" if isinstance(text, Unknown) else text

@@ -14,6 +14,7 @@ from llmtop.analysis.rules import (
     cgroup_throttled,
     clocks_capped,
     compute_bound,
+    core_dump,
     cpu_bound,
     endpoint_dead,
     endpoint_failing,
@@ -117,6 +118,7 @@ OTHERS = named(
 RULES: tuple[Rule, ...] = (
     # whether it lives
     *LIVENESS,
+    core_dump,
     xid,
     restarted,
     # what the server waits for
@@ -142,7 +144,7 @@ _OF_ITS_NUMBERS: tuple[Rule, ...] = (kv_bound, queue_growth, queue_standing, req
 
 def silenced_by(rule: Rule) -> tuple[Rule, ...]:
     """The rules whose findings, where they are more than information, explain or contradict what this one says."""
-    if rule in LIFELESS or rule is xid:  # a GPU's fault is why a server died
+    if rule in LIFELESS or rule in (core_dump, xid):  # a GPU's fault is why a server died
         return ()
     if rule in LIVENESS:
         return (*LIFELESS, *_EXPLAINED.get(rule.id, ()))

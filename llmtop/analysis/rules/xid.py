@@ -21,6 +21,8 @@ source = "NVIDIA, XID Errors (analysis of the catalogue)"
 
 _LISTED = 4
 """Reports of one code that are told as evidence."""
+_OF_PROGRAMS = (13, 31, 43)
+"""What the driver reports where a kernel has failed, and a core dump of the GPU tells which (NVIDIA, XID Errors)."""
 _NO_ACTION = "by itself it asks for nothing; if it comes again, NVIDIA's catalogue of XIDs says more"
 
 
@@ -41,14 +43,21 @@ def _finding(trace: Trace, newest: XidReport, marks: list[Mark]) -> Finding:
     is_of_others = {ids.gpu_of(track) for track in tracks} <= _gpus_of_others(trace)
     hit_another = _hit_another(trace, newest)
     severity = Severity.WARNING if hit_another and marks[0].severity is Severity.ERROR else marks[0].severity
+    no_dump = trace.why_missing(whats.CORE_DUMPS) if newest.code in _OF_PROGRAMS and not hit_another else None
+    action = f"{newest.action or _NO_ACTION}{', not this server' if hit_another and newest.action else ''}"
     when = f"{for_s(marks[0].t_ns, trace.end_ns)} ago{', of another program than this server' if hit_another else ''}"
     return Finding(
         rule=id,
         severity=Severity.INFO if is_of_others else severity,
         subject=gpu_names(tracks).strip(),
         message=f"XID {newest.code}{on_gpus(tracks)}, {when}: {newest.meaning}",
-        evidence=tuple(_told(trace, mark) for mark in marks[:_LISTED]),
-        action=f"{newest.action or _NO_ACTION}{', not this server' if hit_another and newest.action else ''}",
+        evidence=(
+            *(_told(trace, mark) for mark in marks[:_LISTED]),
+            *([] if no_dump is None else [f"no core dump tells which kernel it was: {no_dump.reason}"]),
+        ),
+        action=f"{action}; to know the kernel and its line the next time: {no_dump.remedy}"
+        if no_dump is not None and no_dump.remedy
+        else action,
         next_command="sudo dmesg -T | grep -iE 'nvrm|xid' | tail",
         source=source,
     )
