@@ -83,6 +83,14 @@ def test_what_hit_another_program_is_not_said_of_the_server() -> None:
         assert when in found.message
 
 
+def test_the_process_that_ended_of_it_was_the_servers() -> None:
+    """A worker whose kernel failed is gone before anybody reads of it; the front end lives on."""
+    trace = with_process(reported((12, ids.gpu(0), TOUCHED, Severity.ERROR)), 8)
+    ended = Track(ids.ended(7, 99), TrackKind.ENDED, "EngineCore")
+    (found,) = said(replace(trace, tracks={**trace.tracks, ended.id: ended}))
+    assert (found.severity, found.action) == (Severity.ERROR, "restart the program")
+
+
 def test_a_report_that_names_no_process_may_be_the_servers() -> None:
     assert (TOUCHED.pid, FREED.pid) == (7, None)
     (found,) = said(with_process(reported((12, ids.gpu(0), FREED, Severity.ERROR)), 8))

@@ -64,9 +64,10 @@ def _finding(trace: Trace, newest: XidReport, marks: list[Mark]) -> Finding:
 
 
 def _hit_another(trace: Trace, report: XidReport) -> bool:
-    """Whether a process was hit that is none of the server's, as far as these are known."""
-    is_known = any(track.kind is TrackKind.PROCESS for track in trace.tracks.values())
-    return is_known and report.pid is not None and ids.process(report.pid) not in trace.tracks
+    """Whether a process was hit that is none of the server's, as far as these are known, and was none either."""
+    own = [track for track in trace.tracks.values() if track.kind in (TrackKind.PROCESS, TrackKind.ENDED)]
+    is_known = any(track.kind is TrackKind.PROCESS for track in own)
+    return is_known and report.pid is not None and report.pid not in {ids.pid(track.id) for track in own}
 
 
 def _told(trace: Trace, mark: Mark) -> str:
