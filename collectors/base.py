@@ -59,6 +59,7 @@ class Aim:
         endpoint: What the user said of the metrics endpoint.
         output: The newest lines, so many, of what a server has printed that llmtop has launched; None without one.
         probes: How closely the kernel is asked.
+        environment: What a server that llmtop has launched was started with; None without one.
     """
 
     engines: Sequence[Engine]
@@ -66,6 +67,7 @@ class Aim:
     endpoint: Endpoint = field(default_factory=Endpoint)
     output: Callable[[int], Sequence[str]] | None = None
     probes: Probes = Probes.FULL
+    environment: Mapping[str, str] | None = None
 
     def last_line(self) -> str:
         """The newest line of the output of a launched server; empty without one."""

@@ -70,15 +70,18 @@ class DumpPlace:
         return re.compile("".join((*parts, re.escape(self.name[at:]))))
 
 
-def places_of(pid: int, root_pid: int, proc: Path = procfs.PROC) -> tuple[DumpPlace, ...] | Unknown:
+def places_of(
+    pid: int, root_pid: int, proc: Path = procfs.PROC, told: Mapping[str, str] | None = None
+) -> tuple[DumpPlace, ...] | Unknown:
     """Where the dumps of a process will be; Unknown where it makes none, or llmtop cannot see them.
 
     Args:
         pid: Whose; its files are seen as it sees them, also from within a container.
         root_pid: The server's root, which lives the longest: paths into a container lead by it.
         proc: The folder of processes.
+        told: What it was started with, where llmtop has done that: of one that has ended /proc tells nothing.
     """
-    environment = _environment(pid, proc)
+    environment = told if told is not None and _has_ended(pid, proc) else _environment(pid, proc)
     if environment is None:
         return Unknown(f"the environment of pid {pid} cannot be read", "run llmtop with sudo")
     if environment.get(ENABLED, "0") in ("", "0"):
@@ -92,7 +95,9 @@ def places_of(pid: int, root_pid: int, proc: Path = procfs.PROC) -> tuple[DumpPl
 def _places(pid: int, root_pid: int, proc: Path, template: str, warning: str) -> Iterator[DumpPlace]:
     folder, _, name = template.rpartition("/")
     # An absolute folder takes the place of the current one.
-    inside = str(Path(procfs.read_link(f"{proc}/{pid}/cwd") or "/", f"{folder}/" if template[:1] == "/" else folder))
+    inside = str(
+        Path(procfs.read_link(f"{proc}/{pid}/cwd") or Path.cwd(), f"{folder}/" if template[:1] == "/" else folder)
+    )
     is_elsewhere = _has_own_files(pid, proc)
     opened = f"{proc}/{pid}/root{inside}" if is_elsewhere else inside
     shown = f"{proc}/{root_pid}/root{inside}" if is_elsewhere else inside
@@ -104,6 +109,11 @@ def _has_own_files(pid: int, proc: Path) -> bool:
     """Whether a process sees other files than llmtop by the same paths: in a container, or after chroot(2)."""
     theirs, own = (procfs.read_link(f"{proc}/{one}/ns/mnt") for one in (pid, "self"))
     return (theirs is not None and theirs != own) or procfs.read_link(f"{proc}/{pid}/root") not in (None, "/")
+
+
+def _has_ended(pid: int, proc: Path) -> bool:
+    state = procfs.stat(pid, proc)
+    return state is None or state.state in "ZX"
 
 
 def _environment(pid: int, proc: Path) -> Mapping[str, str] | None:

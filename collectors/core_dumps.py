@@ -12,7 +12,7 @@ import re
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
@@ -97,6 +97,7 @@ class CoreDumpsCollector:
         read: What reads a dump, in a thread of its own.
         device: What is there where GPUs of NVIDIA are.
         wall: Nanoseconds since the epoch, as files have them.
+        told: What the server's root was started with, where llmtop has done that.
     """
 
     name = "core-dumps"
@@ -111,7 +112,9 @@ class CoreDumpsCollector:
         read: ReadDump | None = None,
         device: Path = _DEVICE,
         wall: Clock = time.time_ns,
+        told: Mapping[str, str] | None = None,
     ) -> None:
+        self._told_environment = told
         self._target, self._proc, self._clock, self._device, self._wall = target, proc, clock, device, wall
         self._read = read or read_beside
         self._thread = JobThread("llmtop core dump")
@@ -121,6 +124,8 @@ class CoreDumpsCollector:
         """By process, the newest known ones: why no dumps of it can be seen."""
         self._known: dict[int, str] = {}
         """Processes whose places are known, and their names, which end with them."""
+        self._begins: dict[int, int] = {}
+        """When they began, in ticks since the machine's start."""
         self._folders: dict[tuple[str, str], _Folder] = {}
         self._growing: dict[tuple[str, str], _Growing] = {}
         self._told: dict[tuple[str, str], int] = {}
@@ -169,7 +174,7 @@ class CoreDumpsCollector:
         root = self._target.root_pid
         living = {root, *procfs.below(root, self._proc), *(one.pid for one in self._target.processes)}
         for pid in sorted(living - self._known.keys()):
-            places = places_of(pid, root, self._proc)
+            places = places_of(pid, root, self._proc, self._told_environment if pid == root else None)
             if isinstance(places, Unknown):
                 if procfs.stat(pid, self._proc) is not None:
                     self._why_not[pid], self._known[pid] = places, ""
@@ -182,6 +187,9 @@ class CoreDumpsCollector:
             if folder is not None:
                 folder.pids[procfs.innermost_pid(pid, self._proc) or pid] = pid
                 self._known[pid] = clean(procfs.name(pid, self._proc))
+                # Of one that has ended only that it is not older than this program, which has started it.
+                if state := procfs.stat(pid, self._proc) or procfs.stat(os.getpid()):
+                    self._begins[pid] = state.start_ticks
                 self._why_not.pop(pid, None)
 
     def _opened(self, pid: int, place: DumpPlace) -> _Folder | None:
@@ -231,11 +239,8 @@ class CoreDumpsCollector:
         if pid is None:
             age_ns = self._clock() - (self._began_ns or 0)
             return state.st_mtime_ns < self._wall() - age_ns
-        process = procfs.stat(pid, self._proc)
-        if process is None:
-            return False
         boot_ns = self._wall() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        return state.st_mtime_ns < boot_ns + process.start_ticks * NS_PER_S // procfs.TICKS_PER_S
+        return state.st_mtime_ns < boot_ns + self._begins.get(pid, 0) * NS_PER_S // procfs.TICKS_PER_S
 
     def _advanced(self, key: tuple[str, str], now: int) -> Iterator[Mark]:
         """The mark of a dump that could be read by now, or never will be."""
@@ -362,4 +367,4 @@ def read_beside(file: int) -> CoreDump:
 
 def collector(target: Target, aim: Aim) -> Collector:
     """For the registry."""
-    return CoreDumpsCollector(target)
+    return CoreDumpsCollector(target, told=aim.environment)

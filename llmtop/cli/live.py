@@ -294,8 +294,9 @@ class _Following:
         from llmtop.collectors.registry import target_collectors
         from llmtop.servers.registry import ENGINES
 
-        output = None if self._launched is None else self._launched.lines
-        aim = Aim(ENGINES, self._follower.urls, self._options.endpoint, output, self._options.probes)
+        launched, options = self._launched, self._options
+        output, environment = (None, None) if launched is None else (launched.lines, launched.environment)
+        aim = Aim(ENGINES, self._follower.urls, options.endpoint, output, options.probes, environment)
         return target_collectors(target, aim)
 
 

@@ -56,13 +56,14 @@ class Launched:
         max_lines: int = MAX_LINES,
     ) -> None:
         self.argv = tuple(argv)
+        self.environment: Mapping[str, str] = dict(os.environ if env is None else env)
         self._grace_s = grace_s
         self._output = Lines(max_lines)
         self._ended = threading.Condition()
         self._exit_code: int | None = None
         self._control, theirs = socket.socketpair()
         with theirs:
-            self._supervisor = _start_supervisor(theirs, capture, os.environ if env is None else env)
+            self._supervisor = _start_supervisor(theirs, capture, self.environment)
         self._messages = self._control.makefile("r")
         self.pid = self._order()
         self._threads = [threading.Thread(target=self._read_control, name="llmtop launched", daemon=True)]

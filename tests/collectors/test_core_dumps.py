@@ -233,6 +233,21 @@ def test_while_its_process_lives_a_dump_has_time_to_grow_on(machine: Machine) ->
         assert mark.said == "left a core dump of its GPU (4 B), which was cut"
 
 
+def test_a_command_that_failed_before_anybody_looked_is_found_by_what_it_was_started_with(machine: Machine) -> None:
+    told = {"CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1", "CUDA_COREDUMP_FILE": f"{machine.dumps}/%p.nvcudmp"}
+    machine.writes("100.nvcudmp", WHOLE)
+    with CoreDumpsCollector(SERVER, machine.proc, lambda: machine.now, told=told) as collector:
+        assert collector.poll().marks == ()  # it lives, and its own environment asks for none
+    machine.ends(100)
+    with CoreDumpsCollector(SERVER, machine.proc, lambda: machine.now, told=told) as collector:
+        os.utime(machine.dumps / "100.nvcudmp", (1e9, 1e9))
+        assert collector.poll().marks == ()  # of another process that was called so, long ago
+    machine.writes("100.nvcudmp", WHOLE)
+    with CoreDumpsCollector(SERVER, machine.proc, lambda: machine.now, told=told) as collector:
+        (begun,) = collector.poll().marks
+        assert begun.subject == "APIServer (pid 100)"
+
+
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 def test_what_is_no_file_is_no_dump(machine: Machine, kind: str) -> None:
     machine.process(101, ENABLED, "CUDA_COREDUMP_FILE=%p.nvcudmp")
