@@ -247,12 +247,21 @@ class LaneKind(StrEnum):
 
 
 @frozen
+class LaneLimit:
+    """A level that the values of a lane are not to pass: "p99 500 ms"."""
+
+    value: float
+    title: str
+
+
+@frozen
 class Lane:
     """One line of the CPU-GPU picture: (t_ns, value or None) samples on the common axis, or why there are none.
 
     Attributes:
         low, high: The scale; `high` None takes the largest value in the window.
         rank: What stays where there is no room for all: lanes of the lowest.
+        limits: Levels that are not to be passed, the lowest first.
     """
 
     title: str
@@ -264,6 +273,7 @@ class Lane:
     why_not: Unknown | None = None
     rank: int = 99
     kind: LaneKind | None = None
+    limits: tuple[LaneLimit, ...] = ()
 
 
 @frozen

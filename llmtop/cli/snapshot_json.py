@@ -374,7 +374,8 @@ def _objective(one: JudgedObjective) -> dict[str, Json]:
         return limits | {"is_met": met}
     high = one.seen.high if math.isfinite(one.seen.high) else None
     seen: dict[str, Json] = {"low_s": one.seen.low, "high_s": high, "observations": round(one.observations)}
-    return limits | {"is_met": met, **seen, "source": one.source}
+    late: Json = None if one.late is None else {"at_least": one.late[0], "at_most": one.late[1]}
+    return limits | {"is_met": met, **seen, "late": late, "source": one.source}
 
 
 def _connections(trace: Trace) -> Iterator[Json]:

@@ -200,3 +200,16 @@ def test_a_miss_is_explained_by_what_is_now() -> None:
 def test_nothing_is_healthy_beside_a_missed_objective() -> None:
     seen = trace({v.SERVER_TTFT: [2.0] * 100})
     assert not any("healthy" in finding.message for finding in diagnose(seen).findings)
+
+
+def test_how_many_were_later_is_told_between_the_ends_of_the_limits_bucket() -> None:
+    """Of 100 first tokens ten took 0.6 s, and 200 ms lies in the bucket of all others."""
+    told = {"objective.ttft.p99": 0.5, "objective.ttft.p50": 0.2, "objective.itl.p99": 0.0}
+    seen = {one.objective.title: one for one in judged(trace({v.SERVER_TTFT: [0.15] * 90 + [0.6] * 10}, told))}
+    assert seen["TTFT p99"].late == pytest.approx((0.1, 0.1))
+    assert seen["TTFT p50"].late == pytest.approx((0.1, 1.0))
+    assert "objective 500 ms, 10 % later, of 100 in 60 s" in seen["TTFT p99"].text
+    assert "objective 200 ms, 10 to 100 % later, of 100 in 60 s" in seen["TTFT p50"].text
+    assert seen["ITL p50"].late is None
+    kept = {one.objective.title: one for one in judged(trace({v.SERVER_TTFT: [0.15] * 90}))}
+    assert "objective 500 ms, none later, of 90" in kept["TTFT p99"].text

@@ -39,3 +39,14 @@ def test_what_a_server_does_not_tell_has_no_lane() -> None:
     assert titles[-5:] == ["waiting", "running", "output", "prompt", "KV cache"]
     assert not {"prefill mean", "decode mean"} & set(titles)
     assert server_history(live_trace(NOTHING)).lanes == ()
+
+
+def test_lanes_of_what_was_promised_have_its_limits() -> None:
+    trace = live_trace()
+    told = replace(trace, origin=replace(trace.origin, facts={"objective.ttft.p99": 0.8, "objective.itl.p50": 0}))
+    for seen, ttft, itl in (
+        (trace, ("p50 200 ms", "p99 500 ms"), ("p50 25 ms", "p99 50 ms")),
+        (told, ("p50 200 ms", "p99 800 ms"), ("p99 50 ms",)),
+    ):
+        limits = {lane.title: tuple(one.title for one in lane.limits) for lane in server_history(seen).lanes}
+        assert (limits["TTFT mean"], limits["ITL mean"], limits["waiting"]) == (ttft, itl, ())

@@ -110,8 +110,8 @@ def test_server_zoomed_judges_objectives_and_says_what_it_is_set_to() -> None:
     assert isinstance(view, ServerView)
     lines = text(draw_server(view, 110, 30, LOOK))
     assert lines[2] == "TTFT late p50 100 to 250 ms  p99 1 to 2.5 s  avg 260 ms"
-    assert "missed      TTFT p99 1 to 2.5 s, objective 500 ms, of 2280 in 60 s (vLLM metrics)" in lines
-    assert "kept        ITL p99 30 to 50 ms, objective 50 ms, of 2280 in 60 s (vLLM metrics)" in lines
+    assert "missed      TTFT p99 1 to 2.5 s, objective 500 ms, 10 % later, of 2280 in 60 s (vLLM metrics)" in lines
+    assert "kept        ITL p99 30 to 50 ms, objective 50 ms, 1.0 % later, of 2280 in 60 s (vLLM metrics)" in lines
     assert any(line.startswith("cannot tell TTFT p50 100 to 250 ms, objective 200 ms") for line in lines)
     assert lines[lines.index("set to") + 1] == "requests at once, at most 64  --max-num-seqs 64"
 

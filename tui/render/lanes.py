@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.pages.lanes import HOLD, lanes_at
@@ -26,6 +28,8 @@ _VALUE = 11
 _SCALE = 8
 _ROOM_FOR_SCALE = 60
 """On a narrower screen the graph needs the cells."""
+_NEAR = 2.0
+"""A limit is on the scale up to so many times the largest value: further away nothing of the values would show."""
 _ROLES = ("memory", "compute", "series2", "series1", "series3", "series5", "series6")
 
 
@@ -131,12 +135,65 @@ def _lane(
     title: Part = (pad(lane.title, _TITLE, look), "title" if is_first else "dim")
     head: Part = (pad(value[0], _VALUE, look, right=True) + " ", value[1])
     values = resample(lane.samples, axis.start_ns, axis.end_ns, axis.columns)
-    top = lane.high if lane.high is not None else max((one for one in values if one is not None), default=lane.low)
-    graph = tall_spark(values, axis.columns, rows, look, lane.low, lane.high)
-    below: Part = (" " * axis.left, "text")
-    scale: Part = (pad(f"/{_short(top, lane.unit)}", axis.left - _TITLE - _VALUE - 1, look), "dim")
-    heads = [[title, head, scale]] + [[below]] * (rows - 1)
-    return [line([*parts, (row, role)], width, look) for parts, row in zip(heads, graph, strict=True)]
+    top = _top(lane, values)
+    graph = tall_spark(values, axis.columns, rows, look, lane.low, top)
+    room = axis.left - _TITLE - _VALUE - 1
+    shown = [one.value for one in lane.limits if one.value <= top]
+    scales = _scales(lane, top, shown, rows, look)
+    lines = {_row_of(one, lane.low, top, rows) for one in shown if rows > 1}
+    mark_from = shown[-1] if shown and rows == 1 else math.inf
+    heads: list[list[Part]] = [[title, head]] + [[(" " * (_TITLE + _VALUE + 1), "text")]] * (rows - 1)
+    drawn = (_row(text, values, lane, role, look, mark_from, is_line=i in lines) for i, text in enumerate(graph))
+    return [
+        line([*parts, (pad(scale, room, look), "dim"), *row], width, look)
+        for parts, scale, row in zip(heads, scales, drawn, strict=True)
+    ]
+
+
+def _top(lane: Lane, values: Sequence[float | None]) -> float:
+    """Of the scale."""
+    if lane.high is not None:
+        return lane.high
+    top = max((one for one in values if one is not None), default=lane.low)
+    return max([top, *(one.value for one in lane.limits if one.value <= _NEAR * top)])
+
+
+def _row_of(value: float, low: float, top: float, rows: int) -> int:
+    """In which row a value lies, from the upper one on."""
+    return min(rows - 1, int((top - value) / (top - low) * rows)) if top > low else rows - 1
+
+
+def _scales(lane: Lane, top: float, limits: Sequence[float], rows: int, look: Look) -> list[str]:
+    """What stands before each row of a graph: the top of the scale, and limits beside their rows."""
+    scales = [f"/{_short(top, lane.unit)}"] + [""] * (rows - 1)
+    for limit in limits:
+        sign = look.glyphs.up if rows == 1 else look.glyphs.limit
+        scales[_row_of(limit, lane.low, top, rows)] = f"{sign}{_short(limit, lane.unit)}"
+    return scales
+
+
+def _row(
+    text: str,
+    values: Sequence[float | None],
+    lane: Lane,
+    role: str,
+    look: Look,
+    mark_from: float,
+    *,
+    is_line: bool,
+) -> list[Part]:
+    """A row of a graph: what passes a limit has other colours; a line where one is, or marks without room for it."""
+    if not lane.limits:
+        return [(text, role)]
+    cells: list[Part] = []
+    for cell, value in zip(text, values, strict=True):
+        if cell == " " or value is None:
+            cells.append((look.glyphs.limit if is_line else cell, "dim"))
+        else:
+            passed = sum(value > one.value for one in lane.limits)
+            own = role if not passed else "bad" if passed == len(lane.limits) else "warn"
+            cells.append((look.glyphs.up if value > mark_from else cell, own))
+    return [("".join(cell for cell, _ in run), own) for own, run in groupby(cells, key=lambda cell: cell[1])]
 
 
 def _reasons(lanes: Sequence[Lane]) -> dict[Unknown, list[str]]:

@@ -29,6 +29,7 @@ class Glyphs:
         merged: A cell that several spans share, by the eighths of it in which there is any; the last one is full.
         idle: A cell in which a GPU had nothing to do.
         opened, closed: Before a row that has others below it.
+        limit: A line across a graph, of no character that its heights have.
         unknown: Stands in a table where a value is not known.
         good, warn, bad: Marks of severity: shapes, because colour is never the only signal.
     """
@@ -45,6 +46,7 @@ class Glyphs:
     ellipsis: str
     unknown: str
     horizontal: str
+    limit: str
     vertical: str
     corner: str
     tick_x: str
@@ -77,6 +79,7 @@ UNICODE = Glyphs(
     ellipsis="…",
     unknown="–",
     horizontal="─",
+    limit="─",
     vertical="│",
     corner="└",
     tick_x="┴",
@@ -111,6 +114,7 @@ ASCII = Glyphs(
     ellipsis="~",
     unknown="-",
     horizontal="-",
+    limit="~",
     vertical="|",
     corner="+",
     tick_x="+",

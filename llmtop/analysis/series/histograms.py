@@ -100,6 +100,11 @@ class Distribution:
         high = next(n for upper, n in zip(self.uppers, self.counts, strict=True) if upper >= limit)
         return low / self.observations, high / self.observations
 
+    def shares_beyond(self, limit: float) -> tuple[float, float]:
+        """Likewise of those above it, the smaller one first."""
+        low, high = self.shares_within(limit)
+        return 1 - high, 1 - low
+
     def quantile(self, q: float) -> Quantile:
         """The bounds of the bucket where the rank falls, drawn closer by what the sum allows.
 

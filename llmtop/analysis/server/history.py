@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.series.histograms import between_looks
 from llmtop.analysis.series.readings import history, rate_history, server_track, source
-from llmtop.analysis.views import Lane, LaneMark, Lanes
+from llmtop.analysis.server.objectives import objectives
+from llmtop.analysis.views import Lane, LaneLimit, LaneMark, Lanes
 from llmtop.model import NS_PER_S, Metric, Trace, TrackId
+from llmtop.units import two_digits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +44,8 @@ def _lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
         return
     for title, metric in _LATENCIES:
         where = source(trace, track.id, v.bucket(metric, inf))
-        yield Lane(title, "s", where, _means(trace, track.id, metric, window_ns))
+        means = _means(trace, track.id, metric, window_ns)
+        yield Lane(title, "s", where, means, limits=tuple(_promised(trace, metric)))
     for title, metric in (("waiting", v.SERVER_WAITING), ("running", v.SERVER_RUNNING)):
         yield Lane(title, "requests", source(trace, track.id, metric), history(trace, track.id, metric, window_ns))
     for title, metric in (("output", v.SERVER_OUTPUT_TOKENS), ("prompt", v.SERVER_PROMPT_TOKENS)):
@@ -50,6 +53,13 @@ def _lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
         yield Lane(title, "tok/s", source(trace, track.id, metric), rates)
     kv = history(trace, track.id, v.SERVER_KV_USAGE, window_ns)
     yield Lane("KV cache", "ratio", source(trace, track.id, v.SERVER_KV_USAGE), kv, high=1.0)
+
+
+def _promised(trace: Trace, metric: Metric) -> Iterator[LaneLimit]:
+    """The objectives of a latency, the lowest first."""
+    own = (one for one in objectives(trace) if one.metric == metric)
+    for one in sorted(own, key=lambda one: one.limit_s):
+        yield LaneLimit(one.limit_s, f"p{one.percent} {two_digits(one.limit_s, 's')}")
 
 
 def _means(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -> tuple[tuple[int, float | None], ...]:

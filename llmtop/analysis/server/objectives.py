@@ -11,7 +11,7 @@ from llmtop.analysis.series.readings import server_track
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackId, Unknown, UnknownKind
-from llmtop.units import two_digits
+from llmtop.units import percent, two_digits
 
 if TYPE_CHECKING:
     from llmtop.analysis.series.histograms import Distribution, Quantile
@@ -61,6 +61,7 @@ class JudgedObjective:
         seen: The quantile; None without observations.
         observations: How many there were.
         window_ns: Of what time.
+        late: Between which shares of them were later than the limit, 0 to 1: both ends of its bucket.
     """
 
     objective: Objective
@@ -69,14 +70,24 @@ class JudgedObjective:
     observations: float = 0.0
     source: str = ""
     window_ns: int = WINDOW_NS
+    late: tuple[float, float] | None = None
 
     @property
     def text(self) -> str:
-        """One line: "TTFT p99 1.3 s, objective 500 ms, of 812 in 60 s"."""
+        """One line: "TTFT p99 1.3 s, objective 500 ms, 3.1 to 4.0 % later, of 812 in 60 s"."""
         seen = "–" if self.seen is None else self.seen.text("s")
         limit, counted = two_digits(self.objective.limit_s, "s"), f"{self.observations:.0f}"
         span = f"{self.window_ns / NS_PER_S:.0f} s"
-        return f"{self.objective.title} {seen}, objective {limit}, of {counted} in {span} ({self.source})"
+        late = "" if self.late is None else f"{_shares(*self.late)} later, "
+        return f"{self.objective.title} {seen}, objective {limit}, {late}of {counted} in {span} ({self.source})"
+
+
+def _shares(low: float, high: float) -> str:
+    """Two bounds as one where they are alike: "4.0 %", "none", "3.1 to 4.0 %"."""
+    least, most = percent(100 * low), percent(100 * high)
+    if least == most:
+        return most if high else "none"
+    return f"{least.removesuffix(' %')} to {most}"
 
 
 def objectives(trace: Trace) -> tuple[Objective, ...]:
@@ -120,9 +131,9 @@ def _judge(trace: Trace, track: TrackId, objective: Objective, window_ns: int) -
     if isinstance(seen, Unknown):
         return JudgedObjective(objective, seen, window_ns=window_ns)
     quantile, where = seen.quantile(objective.percent / 100), source_of(trace, track, v.total(objective.metric))
-    return JudgedObjective(
-        objective, _is_met(seen, quantile, objective.limit_s), quantile, seen.observations, where, window_ns
-    )
+    late = seen.shares_beyond(objective.limit_s)
+    is_met = _is_met(seen, quantile, objective.limit_s)
+    return JudgedObjective(objective, is_met, quantile, seen.observations, where, window_ns, late)
 
 
 def _is_met(seen: Distribution, quantile: Quantile, limit: float) -> bool | Unknown:
@@ -131,7 +142,7 @@ def _is_met(seen: Distribution, quantile: Quantile, limit: float) -> bool | Unkn
         return Unknown(f"the server's buckets do not tell: it lies at {quantile.text('s')}")
     if not exceeds:
         return True
-    late = seen.observations * (1 - seen.shares_within(limit)[1])
+    late = seen.observations * seen.shares_beyond(limit)[0]
     if round(late) >= LEAST_LATE:
         return False
     return Unknown(
