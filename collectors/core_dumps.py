@@ -50,7 +50,7 @@ RELIST_NS = 5 * NS_PER_S
 """And so often later."""
 SETTLED_NS = 10 * NS_PER_S
 """A dump that has not grown for so long, and is not whole, is taken for cut, while its process lives."""
-_PATIENCE_S = 65.0
+_PATIENCE_S = 125.0
 """For the process that reads one, which ends by itself before."""
 _READER = "llmtop.parsers.core_dump_reader"
 _DEVICE = Path("/dev/nvidiactl")

@@ -1,7 +1,8 @@
 """A core dump of a GPU on standard input, read by a process of its own, for one who looks at a server meanwhile.
 
-A dump has three sections for each thread, of a full H100 800,000: to read that takes time and memory that a live screen
-does not have. On standard output comes a `CoreDump` as JSON, without what only the asker knows.
+A dump has three sections for each thread, of a full H100 800,000: to read so many takes 4 s of a CPU and 456 MB (a file
+of 328 MB, made of the sample's sections), which a live screen does not have. On standard output comes a `CoreDump` as
+JSON, without what only the asker knows.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _INPUT = Path("/proc/self/fd/0")
-_LIMIT_S = 60
+_LIMIT_S = 120
 """The process ends after so long by itself, whatever has become of who asked."""
 _NICE = 10
 """The server and the screen come first."""
+_WHAT_IT_IS = "is a core dump of a GPU that "
+"""As the parser begins; who asked knows that."""
 _NO_FAULTS = Unknown("has no kernel that failed")
 
 
@@ -34,7 +37,8 @@ def told(path: Path) -> CoreDump:
     try:
         trace = load(path)
     except FileError as error:
-        reason, _, remedy = str(error).removeprefix(str(path)).strip().partition("; ")
+        said = str(error).removeprefix(str(path)).strip().removeprefix(_WHAT_IT_IS)
+        reason, _, remedy = said.partition("; ")
         return CoreDump("", 0, why_not=Unknown(reason, remedy))
     if not trace.faults:
         return CoreDump("", 0, trace.origin.gpu, why_not=_NO_FAULTS)

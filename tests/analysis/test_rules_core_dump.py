@@ -85,9 +85,12 @@ def test_workers_that_fail_alike_are_one_finding_of_the_newest() -> None:
 
 def test_a_dump_that_was_cut_is_told_with_what_to_do() -> None:
     why = Unknown("was cut short", "take out skip_abort")
-    (finding,) = check(dumped((1, 7, CoreDump("/d/7", 1, why_not=why))))
+    trace = dumped((1, 7, CoreDump("/d/7", 1, why_not=why)))
+    (finding,) = check(trace)
     assert finding.message == "Worker (pid 7) left a core dump of its GPU, which was cut short"
-    assert (finding.action, finding.next_command) == ("take out skip_abort", "llmtop open /d/7")
+    assert (finding.action, finding.next_command) == ("take out skip_abort", "")
+    assert finding.evidence == ("core dump of Worker (pid 7), 1 B, 1 s ago: /d/7",)
+    assert [one.action for one in events(trace) if one.what == "GPU core dump"] == ["take out skip_abort"]
 
 
 def test_a_server_that_has_ended_says_its_kernel_too() -> None:

@@ -23,7 +23,7 @@ SERVER = Target(
 )
 ENABLED = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1"
 WHOLE = gzip.decompress((SAMPLE_TRACES / "cuda-core" / "13.0" / "misaligned-store.nvcudmp.gz").read_bytes())
-CUT = "is a core dump of a GPU that was cut short: the program ended or the disk was full while it was written"
+CUT = "was cut short: the program ended or the disk was full while it was written"
 
 
 class Machine:

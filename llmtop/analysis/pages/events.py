@@ -238,7 +238,8 @@ def _of_mark(trace: Trace, mark: Mark) -> Event:
     if isinstance(xid := mark.about, XidReport):
         return Event(mark.t_ns, where, f"XID {xid.code}", xid.meaning, xid.action, mark.severity)
     if isinstance(dump := mark.about, CoreDump):
-        return Event(mark.t_ns, where, mark.kind, mark.said, f"llmtop open {quoted(dump.file)}", mark.severity)
+        action = f"llmtop open {quoted(dump.file)}" if dump.why_not is None else dump.why_not.remedy
+        return Event(mark.t_ns, where, mark.kind, mark.said, action, mark.severity)
     action = "" if mark.severity is Severity.INFO else _ACTIONS.get(mark.kind, "")
     return Event(mark.t_ns, where, mark.kind, mark.said, action, mark.severity)
 

@@ -54,8 +54,7 @@ def _untold(trace: Trace, mark: Mark, dump: CoreDump, why: Unknown) -> Finding:
         subject=mark.subject,
         message=f"{mark.subject} left a core dump of its GPU, which {why.reason}",
         evidence=(_left(trace, mark, dump),),
-        action=why.remedy or "open it by hand, it may tell more",
-        next_command=_opening(dump),
+        action=why.remedy or "the program's own log may say which call failed",
         source=source,
     )
 
