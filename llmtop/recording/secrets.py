@@ -99,6 +99,8 @@ _HIDDEN_VALUE: Final = re.compile(rf" --?\w[\w-]*[ =]{_CUT}(?:/[^\s'\":,;()<>|=]
 _HIDDEN_FOLDER: Final = re.compile(rf"{_CUT}/")
 """What is left of a path: of the value of an option, and before the name of a file."""
 _URL_HOST: Final = re.compile(r"(?<=://)(?:\[[0-9a-fA-F:.]+\]|\w[\w.-]*)")
+_DUMP_HOST: Final = re.compile(r"(?<=\bcore_\d{10}_)[^/\s]+(?=_\d{1,10}\.nvcudmp)")
+"""In the name that the driver gives a GPU's core dump, where no blank or dot sets it apart."""
 _IPV4: Final = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\w)")
 _IPV6: Final = re.compile(
     r"(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3})(?::[0-9a-f]{0,4}){2,7}(?![\w:])", re.IGNORECASE
@@ -222,6 +224,7 @@ class Secrets:
         hidden = _TOKENS.sub(self._replacing(SecretKind.KEY, lambda _: REDACTED), hidden)
         hidden = self._compiled().sub(lambda found: self._instead_of(found[0]), hidden)
         hidden = _PATH.sub(self._replacing(SecretKind.FOLDER, _shortened), hidden)
+        hidden = _DUMP_HOST.sub(self._replacing(SecretKind.HOST, self._host), hidden)
         hidden = _MAIL.sub(self._replacing(SecretKind.ADDRESS, self._address), hidden)
         for pattern in (_URL_HOST, _IPV4, _IPV6):
             hidden = pattern.sub(self._replacing(SecretKind.ADDRESS, self._address), hidden)
@@ -260,6 +263,11 @@ class Secrets:
         if known is None:
             known = self._known[address] = SecretKind.ADDRESS, self._name(SecretKind.ADDRESS)
         return known[1]
+
+    def _host(self, host: str) -> str:
+        if host.startswith(f"{_NAMES[SecretKind.HOST]}-"):
+            return host
+        return self._known.setdefault(host, (SecretKind.HOST, self._name(SecretKind.HOST)))[1]
 
     def _count(self, kind: SecretKind, what: str, instead: str) -> None:
         if what == instead:  # of a copy that has been made already

@@ -255,6 +255,13 @@ def test_names_of_machines_and_programs_go_from_their_tracks_however_short() -> 
     assert Secrets().without(block["tracks"]["neighbour:7"]) == block["tracks"]["neighbour:7"]
 
 
+def test_a_core_dumps_name_does_not_tell_its_host() -> None:
+    secrets = Secrets()
+    shared = secrets.text("llmtop open /data/dumps/core_1795495197_node-7.lan_42.nvcudmp")
+    assert shared == "llmtop open …/core_1795495197_host-1_42.nvcudmp"
+    assert secrets.text(shared) == shared
+
+
 def test_accounts_of_nobody_and_short_lines_of_a_log_are_words() -> None:
     secrets = Secrets()
     secrets.learn({"log_end": "OK", "directory": "/home/user/llm"})
