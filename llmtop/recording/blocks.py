@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from array import array
 from typing import TYPE_CHECKING, Any, Final
 
 from llmtop.recording.documents import text_of
@@ -18,7 +17,9 @@ from llmtop.recording.documents import text_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-ENCODING: Final = 1
+ENCODING: Final = 2
+"""In 1 all series of a group stood in each row; in 2 those that have not moved in a stretch are in its first alone."""
+_KNOWN: Final = (1, ENCODING)
 _HEAD = struct.Struct("<BII")
 """The encoding, the CRC-32 of what follows, and how long that is unpacked."""
 _LENGTHS = struct.Struct("<II")
@@ -66,7 +67,7 @@ class BlockReader:
         try:
             encoding, crc, length = _HEAD.unpack_from(block)
             packed = block[_HEAD.size :]
-            if encoding != ENCODING or zlib.crc32(packed) != crc or length > _LONGEST:
+            if encoding not in _KNOWN or zlib.crc32(packed) != crc or length > _LONGEST:
                 raise BadBlockError
             content = self._inflate.decompress(packed, length)
             told, directory = _LENGTHS.unpack_from(content)
@@ -77,23 +78,18 @@ class BlockReader:
             raise BadBlockError from error
 
 
-def packed_row(row: array[float], before: int) -> tuple[bytes, int]:
-    """A row of numbers by what has changed in it, their first bytes first, then their second ones, and so on.
-
-    Args:
-        row: As many numbers as in the row before.
-        before: That row as one integer; 0 where there is none.
-
-    Returns:
-        The bytes, and the row as one integer.
-    """
-    now = int.from_bytes(row.tobytes(), "little")
-    changed = (now ^ before).to_bytes(_BYTES * len(row), "little")
-    return b"".join(changed[i::_BYTES] for i in range(_BYTES)), now
+def packed_row(changed: bytes) -> bytes:
+    """What has changed in a row of numbers: their first bytes first, then their second ones, and so on."""
+    return b"".join(changed[i::_BYTES] for i in range(_BYTES))
 
 
 def unpacked_row(packed: bytes, before: int) -> tuple[bytes, int]:
-    """The bytes of a row of numbers, and the same as one integer."""
+    """The bytes of a row of numbers, and the same as one integer.
+
+    Args:
+        packed: What has changed since the row before: by XOR, as `packed_row` has it.
+        before: The row before as one integer; 0 where there is none.
+    """
     changed, count = bytearray(len(packed)), len(packed) // _BYTES
     for i in range(_BYTES):
         changed[i::_BYTES] = packed[i * count : (i + 1) * count]

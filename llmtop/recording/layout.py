@@ -11,8 +11,10 @@ from typing import Final
 MAGIC: Final = b"SQLite format 3\0"
 APPLICATION_ID: Final = 0x4C4D5430
 """What tells a recording from other databases (1.3.17): "LMT0"."""
-FORMAT: Final = 1
-"""The version of what the rows hold (1.3.16, user_version). A newer one adds kinds of rows and fields to them."""
+FORMAT: Final = 2
+"""The version of what the rows hold (1.3.16, user_version): a newer one adds kinds of rows and fields to them.
+
+With 2 came `blocks.ENCODING` 2."""
 PAGE: Final = 2048
 """Bytes. Smaller ones leave less room unused behind a row, larger ones have fewer of them to look through."""
 INTERIOR, LEAF = 5, 13

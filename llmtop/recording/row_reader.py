@@ -34,13 +34,22 @@ def format_of(head: bytes) -> int:
 
 @frozen
 class StoredRow:
-    """A row without its data; `body_at` is where in the file it begins, and `length` its bytes wherever they stand."""
+    """A row without its data.
+
+    Attributes:
+        body_at: Where in the file it begins.
+        length: Its bytes, wherever they stand.
+        data: Where in these bytes its data is.
+        is_text: Whether that is text.
+    """
 
     id: int
     kind: str
     t_ns: int
     body_at: int
     length: int
+    data: slice
+    is_text: bool
 
 
 class RowReader:
@@ -74,12 +83,11 @@ class RowReader:
             DamagedRowError: Not all of it is there.
         """
         body = self._body(row.body_at, row.length)
-        codes, end = _header(body)
-        value = body[end - _size(codes[-1]) : end]
-        if len(value) != _size(codes[-1]):
+        if len(body) < row.data.stop:
             raise DamagedRowError
+        value = body[row.data]
         try:
-            return value.decode() if codes[-1] % 2 else value
+            return value.decode() if row.is_text else value
         except UnicodeDecodeError as error:
             raise DamagedRowError from error
 
@@ -109,10 +117,12 @@ class RowReader:
         if length > _LONGEST_ROW or at + kept_here(length, self._page) > len(page):
             raise DamagedRowError
         codes, end = _header(page[at:])
-        data_at = at + end - _size(codes[3])
+        data = slice(end - _size(codes[3]), end)
+        data_at = at + data.start
         t_at = data_at - _size(codes[2])
         kind = page[t_at - _size(codes[1]) : t_at].decode()
-        return StoredRow(id, kind, int.from_bytes(page[t_at:data_at], "big", signed=True), page_at + at, length)
+        t_ns = int.from_bytes(page[t_at:data_at], "big", signed=True)
+        return StoredRow(id, kind, t_ns, page_at + at, length, data, codes[3] % 2 == 1)
 
     def _body(self, at: int, length: int) -> bytes:
         """A whole row, put together of the pages that it stands on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -60,20 +60,45 @@ class SampleGroup:
 
     numbers: tuple[int, ...]
     times: array[int] = field(default_factory=lambda: array("q"))
-    rows: array[float] = field(default_factory=lambda: array("d"))
+    first: array[float] = field(default_factory=lambda: array("d"))
+    """The first row, of all series."""
+    moving: list[int] = field(default_factory=list)
+    """Places of the series that the other rows are of; those that joined later are missing in the rows before."""
+    rows: list[bytes] = field(default_factory=list)
     last: int = 0
+    """The last row as one integer."""
 
-    def add(self, content: _Content, count: int) -> None:
-        """Take so many rows."""
-        self.times.frombytes(content.take(count * _NUMBER_BYTES))
-        for _ in range(count):
-            row, self.last = unpacked_row(content.take(len(self.numbers) * _NUMBER_BYTES), self.last)
-            self.rows.frombytes(row)
+    def add(self, content: _Content, count: int, moved: Sequence[int] | None) -> None:
+        """Take so many rows.
 
-    def columns(self) -> Iterator[tuple[int, array[float]]]:
-        """The values of each series."""
-        width = len(self.numbers)
-        return ((number, self.rows[i::width]) for i, number in enumerate(self.numbers))
+        Args:
+            content: Where they stand.
+            count: How many.
+            moved: Places of the series that move from here on; None of a group of which all always do.
+        """
+        times, rows = content.take(count * _NUMBER_BYTES), list[bytes]()
+        if not self.first:
+            self.first.frombytes(unpacked_row(content.take(len(self.numbers) * _NUMBER_BYTES), 0)[0])
+            moved = range(len(self.numbers)) if moved is None else moved
+            rows.append(b"")
+        if moved:
+            self.last |= int.from_bytes(self._firsts(moved), "little") << (8 * _NUMBER_BYTES * len(self.moving))
+            self.moving += moved
+        width = len(self.moving) * _NUMBER_BYTES
+        for _ in range(count - len(rows)):
+            row, self.last = unpacked_row(content.take(width), self.last)
+            rows.append(row)
+        self.times.frombytes(times)
+        self.rows += rows
+
+    def columns(self) -> dict[int, array[float]]:
+        """The values of each series that moves, by its place."""
+        firsts, width = self._firsts(self.moving), len(self.moving)
+        rows = array("d", b"".join(row + firsts[len(row) :] for row in self.rows))
+        return {place: rows[i::width] for i, place in enumerate(self.moving)}
+
+    def _firsts(self, places: Iterable[int]) -> bytes:
+        return array("d", map(self.first.__getitem__, places)).tobytes()
 
 
 class _Content:
@@ -109,8 +134,8 @@ def unpack_stretch(blocks: Iterable[bytes], stacks: Mapping[int, Stack]) -> Stor
             told, directory, columns = reader.unpack(block)
             content = _Content(columns)
             groups += [SampleGroup(tuple(expanded(numbers))) for numbers in directory.get("groups", ())]
-            for group, count in directory.get("samples", ()):
-                groups[group].add(content, count)
+            for group, count, *moved in directory.get("samples", ()):
+                groups[group].add(content, count, expanded(moved[0]) if moved else None)
             windows = tuple(_window(content, stacks, *one) for one in directory.get("stacks", ()))
         except (BadBlockError, TypeError, ValueError, IndexError):
             break
@@ -121,23 +146,35 @@ def unpack_stretch(blocks: Iterable[bytes], stacks: Mapping[int, Stack]) -> Stor
 def columns_of(stretches: Iterable[StoredStretch]) -> dict[int, SampleColumn]:
     """The samples of several stretches that follow each other, each series in one piece, by its number.
 
-    Most series are read together with the same others all the time: their rows are joined before they are taken apart.
+    Most series are read together with the same others all the time: what these have is joined at once.
     """
-    joined: dict[tuple[int, ...], list[SampleGroup]] = {}
+    joined: dict[tuple[int, ...], list[list[SampleGroup]]] = {}
     for group in (group for stretch in stretches for group in stretch.groups if group.times):
         same = joined.setdefault(group.numbers, [])
-        if not same or group.times[0] <= same[-1].times[-1]:  # nothing new has come: it is written once more
-            same.append(SampleGroup(group.numbers))
-        same[-1].times += group.times
-        same[-1].rows += group.rows
+        if not same or group.times[0] <= same[-1][-1].times[-1]:  # nothing new has come: it is written once more
+            same.append([])
+        same[-1].append(group)
     columns: dict[int, SampleColumn] = {}
-    for group in (group for same in joined.values() for group in same):
-        for number, values in group.columns():
+    for groups in (groups for same in joined.values() for groups in same):
+        times = array("q", b"".join(group.times for group in groups))
+        for number, values in zip(groups[0].numbers, _joined(groups), strict=True):
             if (column := columns.get(number)) is None:
-                columns[number] = SampleColumn(group.times, values)
+                columns[number] = SampleColumn(times, values)
             else:
-                column.add(group.times, values)
+                column.add(times, values)
     return columns
+
+
+def _joined(groups: Sequence[SampleGroup]) -> Iterator[array[float]]:
+    """The values of each series of groups that are of the same ones and follow each other."""
+    counts, columns = [len(group.times) for group in groups], [group.columns() for group in groups]
+    moving = set(chain.from_iterable(columns))
+    for place, firsts in enumerate(zip(*(group.first for group in groups), strict=True)):
+        if place not in moving and firsts.count(firsts[0]) == len(firsts):
+            yield array("d", firsts[:1]) * sum(counts)
+        else:
+            parts = zip(columns, firsts, counts, strict=True)
+            yield array("d", b"".join(one.get(place) or array("d", (first,)) * n for one, first, n in parts))
 
 
 def _window(

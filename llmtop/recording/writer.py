@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, compress, count
 from typing import TYPE_CHECKING, Any, Final
 
 from llmtop.model import NS_PER_S, Finding, Mark, Series, StackWindow, Target, Trace, Track, TrackId
@@ -56,15 +57,47 @@ class _NewSamples:
 
 
 @dataclass(slots=True)
+class _WrittenGroup:
+    """Series that were read together, as far as a stretch has them."""
+
+    number: int
+    last: int | None = None
+    """Their newest values as one integer; None before the first."""
+    moving: list[int] = field(default_factory=list)
+    """Places of the series that have had more than one value in the stretch."""
+
+    def pack(self, rows: Iterable[array[float]]) -> tuple[list[int], list[bytes]]:
+        """What has changed from row to row; of the first one all, then of the series that move alone.
+
+        Returns:
+            Places of the series that move from here on, and the rows.
+        """
+        is_first = self.last is None
+        first, changes = [], [self._changed(row) for row in rows]
+        if is_first:
+            first = [packed_row(changes.pop(0).tobytes())]
+        moved = set(chain.from_iterable(compress(count(), change) for change in changes))
+        new = sorted(moved.difference(self.moving))
+        self.moving += new
+        moving = (array("Q", map(change.__getitem__, self.moving)) for change in changes)
+        return new, first + [packed_row(change.tobytes()) for change in moving]
+
+    def _changed(self, row: array[float]) -> array[int]:
+        """The numbers of a row, XORed with the ones before."""
+        now = int.from_bytes(row.tobytes(), "little")
+        changed = array("Q", (now ^ (self.last or 0)).to_bytes(row.itemsize * len(row), "little"))
+        self.last = now
+        return changed
+
+
+@dataclass(slots=True)
 class _Stretch:
     """What the blocks of one compression refer to."""
 
     start_ns: int
     blocks: BlockWriter = field(default_factory=BlockWriter)
-    groups: dict[bytes, int] = field(default_factory=dict)
-    """Numbers of series that were read together, and the number of that group."""
-    rows: dict[int, int] = field(default_factory=dict)
-    """The last values of each group."""
+    groups: dict[bytes, _WrittenGroup] = field(default_factory=dict)
+    """By the numbers of their series."""
 
     def columns(self, samples: Mapping[bytes, _NewSamples]) -> tuple[dict[str, Any], list[bytes]]:
         """Samples as columns, and the directory of what stands where in them."""
@@ -73,15 +106,11 @@ class _Stretch:
             numbers = one.numbers.tobytes()
             group = self.groups.get(numbers)
             if group is None:
-                group = self.groups[numbers] = len(self.groups)
+                group = self.groups[numbers] = _WrittenGroup(len(self.groups))
                 new.append(ranges(one.numbers))
-            told.append((group, len(times) // 8))
-            columns.append(times)
-            before = self.rows.get(group, 0)
-            for row in one.rows():
-                packed, before = packed_row(row, before)
-                columns.append(packed)
-            self.rows[group] = before
+            moved, rows = group.pack(one.rows())
+            told.append((group.number, len(times) // 8, ranges(moved)))
+            columns += [times, *rows]
         return {"groups": new, "samples": told}, columns
 
 
@@ -266,7 +295,7 @@ class RecordingWriter:
 
     def _stack_columns(self, stacks: Sequence[Stack]) -> list[bytes]:
         numbers = array("I", map(self._stack_number, stacks))
-        return [numbers.tobytes(), packed_row(array("d", (one.weight for one in stacks)), 0)[0]]
+        return [numbers.tobytes(), packed_row(array("d", (one.weight for one in stacks)).tobytes())]
 
     def _stack_number(self, stack: Stack) -> int:
         """The number of a stack without its weight; a new one is written down."""

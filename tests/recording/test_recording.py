@@ -34,11 +34,13 @@ from llmtop.model import (
     ProcessEnd,
     Reading,
     Restart,
+    Series,
     Severity,
     Stack,
     Target,
     Trace,
     Track,
+    TrackId,
     TrackKind,
     Unknown,
     UnknownKind,
@@ -208,6 +210,57 @@ def test_whatever_comes_and_goes_is_read_back(
         for (*_, samples), (*_, before) in zip(told["series"], was["series"], strict=True):
             assert repr(samples) == repr(before[-len(samples) :])
             assert len(before) - len(samples) <= len([t for t, _ in before if t < trace.start_ns])
+
+
+VALUES = st.sampled_from([0.0, -0.0, 1.0, 1.5, 1e-310, 1e300, float("inf"), None])
+ROWS = st.lists(st.lists(st.tuples(VALUES, VALUES, VALUES), min_size=1, max_size=3), min_size=1, max_size=6)
+
+
+def together(samples: list[tuple[int, tuple[float | None, ...]]]) -> Trace:
+    """Series that are read together, one on each of `TRACKS`."""
+    columns = {track: [(t_ns, row[i]) for t_ns, row in samples] for i, track in enumerate(TRACKS)}
+    series = {(track, LOAD.name): Series.of(track, LOAD, "test", column) for track, column in columns.items()}
+    return Trace(LIVE, samples[0][0], samples[-1][0], series=series)
+
+
+@given(ROWS, st.sampled_from([1, 25]))
+def test_series_that_are_read_together_may_move_or_stand_still(
+    tmp_path_factory: pytest.TempPathFactory, moments: list[list[tuple[float | None, ...]]], apart_s: int
+) -> None:
+    """One to three rows a moment, each value with its sign and its bits; moments of one stretch, and of several."""
+    samples, ends = list[tuple[int, tuple[float | None, ...]]](), []
+    for moment in moments:
+        t_ns = (samples[-1][0] if samples else START_NS) + apart_s * NS_PER_S
+        samples += [(t_ns + i, row) for i, row in enumerate(moment)]
+        ends.append(len(samples))
+    traces = [together(samples[:end]) for end in ends]
+    recording = write(tmp_path_factory.mktemp("recording") / "file", traces)
+    for trace in traces:
+        again = recording.trace(trace.end_ns)
+        assert {key: repr(list(one)) for key, one in again.series.items()} == {
+            key: repr(list(one)) for key, one in trace.series.items()
+        }
+
+
+def test_series_that_stand_still_take_room_once_a_stretch(tmp_path: Path) -> None:
+    """A server has a thousand of them, and each second a few others."""
+    thousand = tuple(ids.thread(8, tid) for tid in range(1000))
+
+    def block_bytes(still: tuple[TrackId, ...]) -> list[int]:
+        recorder, traces = Recorder(LIVE), []
+        for second in range(20):
+            t_ns = START_NS + second * NS_PER_S
+            values = {**dict.fromkeys(still, 7.25), TRACKS[0]: second / 7}
+            readings = tuple(Reading(track, LOAD, t_ns, value, "a") for track, value in values.items())
+            recorder.append("test", Trace(LIVE, t_ns, t_ns, readings=readings))
+            traces.append(recorder.freeze())
+        path = tmp_path / str(len(still))
+        write(path, traces)
+        return [len(row.columns or b"") for row in RecordedRows(path) if row.kind in ("stretch", "moment")]
+
+    first, *others = block_bytes(thousand)
+    assert first == 8 + 8 * 1001
+    assert others == [8 + 8] * 19 == block_bytes(())[1:]
 
 
 def stacked(t_s: int, *weights: float) -> Trace:

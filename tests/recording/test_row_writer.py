@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmtop.recording import row_writer
-from llmtop.recording.layout import APPLICATION_ID, LEAF, LOCK_BYTES, LOCKS_AT, PAGE
+from llmtop.recording.layout import APPLICATION_ID, FORMAT, LEAF, LOCK_BYTES, LOCKS_AT, PAGE
 from llmtop.recording.row_reader import DamagedRowError, RowReader
 from llmtop.recording.row_writer import RowWriter
 
@@ -86,7 +86,7 @@ def test_the_file_says_what_it_is(tmp_path: Path) -> None:
     write(tmp_path / "file", [])
     with closing(sqlite3.connect(tmp_path / "file")) as database:
         told = [database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
-    assert told == [APPLICATION_ID, 1]
+    assert told == [APPLICATION_ID, FORMAT] == [0x4C4D5430, 2]
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
 
 
