@@ -32,7 +32,7 @@ def gpu(index: int) -> TrackId:
 
 
 def host_part(name: str) -> TrackId:
-    """A part of the machine: a CPU, a core, a socket, a NUMA node, a cgroup, by the name that a tool gives it."""
+    """A part of the machine: a CPU, a core, a socket, a NUMA node, a cgroup, threads of one name, as tools call it."""
     return TrackId(f"{HOST}:{name}")
 
 

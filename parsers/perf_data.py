@@ -30,8 +30,26 @@ def is_recording(head: bytes) -> bool:
     return head.startswith(_MAGICS)
 
 
-def printed(path: Path) -> Iterator[str]:
-    """The lines that perf prints of a recording, whoever owns it; it asks no server for symbols.
+def events(path: Path) -> frozenset[str]:
+    """What a recording is of, as `perf evlist` has it.
+
+    Raises:
+        FileError: There is no perf, or it cannot read the file.
+    """
+    return frozenset(line.partition(": ")[0].strip() for line in printed(path, "evlist"))
+
+
+def samples(path: Path) -> Iterator[str]:
+    """The samples of a recording with their stacks.
+
+    Raises:
+        FileError: As `printed`.
+    """
+    return printed(path, "script", "--header", "-F", "+pid")
+
+
+def printed(path: Path, *question: str) -> Iterator[str]:
+    """The lines that a subcommand of perf prints of a recording, whoever owns it; it asks no server for symbols.
 
     Raises:
         FileError: There is no perf, or it cannot read the file.
@@ -39,7 +57,7 @@ def printed(path: Path) -> Iterator[str]:
     perf = shutil.which("perf")
     if perf is None:
         raise FileError(f"{path} can only be read by perf: sudo apt install linux-perf; or {_ELSEWHERE}")
-    command = [perf, "script", "--header", "--force", "-F", "+pid", "-i", str(path.absolute())]
+    command = [perf, question[0], "--force", "-i", str(path.absolute()), *question[1:]]
     environment = {**os.environ, "DEBUGINFOD_URLS": "", "LC_ALL": "C"}
     with tempfile.TemporaryFile() as complaints:
         process = subprocess.Popen(

@@ -21,7 +21,9 @@ from llmtop.errors import FileError
 from llmtop.facts import OriginFact
 from llmtop.model import Issue, Missing, Origin, Severity, Trace, Unknown
 from llmtop.parsers.base import Content
-from llmtop.parsers.perf_data import is_recording, printed
+from llmtop.parsers.perf_data import events, is_recording
+from llmtop.parsers.perf_data import samples as samples_of
+from llmtop.parsers.perf_sched import OF_SCHED, recorded_scheduling
 from llmtop.parsers.stack_sums import UNNAMED, StackSums
 from llmtop.parsers.text_lines import TextLines, beginning, decoded_head
 from llmtop.text import clean, redact
@@ -80,7 +82,9 @@ class PerfParser:
             FileError: No sample has a function; of a recording, perf is not there or cannot read it.
         """
         if is_recording(beginning(path)):
-            samples, is_ended = _PerfSamples(printed(path)), True
+            if events(path) >= OF_SCHED:
+                return recorded_scheduling(path)
+            samples, is_ended = _PerfSamples(samples_of(path)), True
         else:
             lines = TextLines(path)
             samples, is_ended = _PerfSamples(lines), lines.is_ended

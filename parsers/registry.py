@@ -34,6 +34,7 @@ MODULES = (
     "py_spy_dump",
     "compute_sanitizer",
     "perf_stat",
+    "perf_sched",
     "ncu_csv",
     "ncu_session_csv",
     "perf_script",

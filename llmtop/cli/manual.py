@@ -88,13 +88,16 @@ def _command(command: Command, first: Command) -> Iterator[str]:
 
 
 def _entry(option: Argument) -> Iterator[str]:
-    value = rf"\fI{_text(option.value).replace('|', _OR)}\fR"
+    is_long = len(option.value) > _WIDEST
+    value = rf"\fI{_text(_ONE if is_long else option.value)}\fR"
     words = [", ".join(map(_bold, option.flags)), value if option.value else ""]
-    yield from (".TP", " ".join(word for word in words if word), _text(option.about))
+    about = f"{option.about}. {_ONE} is one of {', '.join(option.value.split('|'))}" if is_long else option.about
+    yield from (".TP", " ".join(word for word in words if word), _text(about))
 
 
-_OR = r"|\:"
-"""Where a list of many values may go on in the next line."""
+_WIDEST = 100
+"""Characters: roff breaks no line within what stands before a description."""
+_ONE = "WHAT"
 
 
 def _bold(text: str) -> str:

@@ -84,7 +84,7 @@ _SPANS = {
     SpanKind.CAPTURED: "captured kernel",
 }
 """What to call spans of each kind."""
-_STATES = frozenset({SpanKind.OFF_CPU, SpanKind.OVERHEAD})
+_STATES = frozenset({SpanKind.ON_CPU, SpanKind.OFF_CPU, SpanKind.OVERHEAD})
 """Those that are no things to be counted: how often it was so."""
 _SILENCE = "none: the rules that this capture has data for found nothing"
 _LONGEST_EVIDENCE = 240

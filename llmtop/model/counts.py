@@ -26,3 +26,27 @@ class EventCount:
     unit: str = "1"
     counted_share: float | None = None
     spread: float | None = None
+
+
+@frozen
+class ThreadScheduling:
+    """How long a thread ran and waited for a CPU, as perf has recorded of the scheduler.
+
+    Attributes:
+        ran_ns: On a CPU.
+        switches: How often it came onto one.
+        delay_mean_ns: From being ready to run to running, over all of `switches`.
+        delay_max_ns: The longest of these.
+        delay_max_at_ns: When that began, on the trace's clock; None where nothing tells.
+        threads: How many of one name perf has put together.
+        migrations: How often it changed its CPU; None where nothing tells.
+    """
+
+    track: TrackId
+    ran_ns: float
+    switches: int
+    delay_mean_ns: float | Unknown
+    delay_max_ns: float | Unknown
+    delay_max_at_ns: int | None = None
+    threads: int = 1
+    migrations: int | None = None

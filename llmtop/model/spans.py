@@ -44,6 +44,8 @@ class SpanKind(StrEnum):
     REGION = "region"
     """All else that has a start, an end and a name."""
     OS = "os"
+    ON_CPU = "on-cpu"
+    """A stretch on one CPU; where it is told, the next one is what lies between."""
     OFF_CPU = "off-cpu"
     SAMPLE = "sample"
     OVERHEAD = "overhead"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from llmtop.model.counts import EventCount
+from llmtop.model.counts import EventCount, ThreadScheduling
 from llmtop.model.findings import Issue
 from llmtop.model.kernels import KernelTable
 from llmtop.model.marks import GpuFault, Mark, SanitizerError
@@ -60,6 +60,8 @@ class Trace:
     """What compute-sanitizer reported."""
     counts: tuple[EventCount, ...] = ()
     """What perf stat counted, in the order in which it prints."""
+    scheduling: tuple[ThreadScheduling, ...] = ()
+    """What perf sched tells of each thread."""
     parts: tuple[RankPart, ...] = ()
     """The files that it was made of, where they are several, the one whose clock it has first."""
     target: Target | None = None

@@ -18,6 +18,7 @@ MODULES = (
     "kernels",
     "gpu_faults",
     "counts",
+    "scheduling",
     "stalls",
     "roofline",
     "sections",
@@ -60,6 +61,10 @@ def _is_of_a_fault(trace: Trace, _: Context) -> bool:
     return bool(trace.faults)
 
 
+def _is_scheduled(trace: Trace, _: Context) -> bool:
+    return bool(trace.scheduling)
+
+
 def _is_counted(trace: Trace, _: Context) -> bool:
     return bool(trace.counts)
 
@@ -75,6 +80,7 @@ def _is_compared(_: Trace, context: Context) -> bool:
 _NEEDS: Final[Mapping[str, Callable[[Trace, Context], bool]]] = {
     "gpu_faults": _is_of_a_fault,
     "counts": _is_counted,
+    "scheduling": _is_scheduled,
     **dict.fromkeys(("spans", "steps", "timeline", "memory"), _is_of_time),
     **dict.fromkeys(("stacks", "threads", "syscalls", "series", "gpu"), _is_of_a_system),
     **dict.fromkeys(("occupancy", "memory_chart", "speed_of_light", "roofline_levels", "warps"), _is_of_kernels),

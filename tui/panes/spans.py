@@ -45,6 +45,7 @@ _MEANINGS: Mapping[str, str] = {
     SpanKind.PAGE_FAULT: "pages of unified memory that were elsewhere when they were used",
     SpanKind.ALLOCATION: "memory that was held, from getting it to giving it back",
     SpanKind.OS: "a call of the C library that may block",
+    SpanKind.ON_CPU: "a thread that ran, by the CPU that it ran on",
     SpanKind.OFF_CPU: "a thread that had no CPU: it waited for one, or for something else",
     SpanKind.OVERHEAD: "what the profiler itself cost",
 }

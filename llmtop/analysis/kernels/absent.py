@@ -15,5 +15,6 @@ def no_kernels(trace: Trace) -> Unknown | None:
 
 def not_of_kernels(trace: Trace) -> Unknown | None:
     """Why views of kernels do not apply: the file has none, and something else to look at."""
-    has_others = trace.spans or trace.stacks or trace.series or trace.faults or trace.sanitizer or trace.counts
+    others = (trace.stacks, trace.series, trace.faults, trace.sanitizer, trace.counts, trace.scheduling)
+    has_others = trace.spans or any(others)
     return no_kernels(trace) if has_others else None

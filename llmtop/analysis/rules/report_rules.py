@@ -17,6 +17,7 @@ RULES: tuple[Rule, ...] = (
     *named(
         "gpu_fault",
         "sanitizer_error",
+        "run_queue_delays",
         "counted_cache_misses",
         "failed_launches",
         "failed_calls",

@@ -26,6 +26,7 @@ _ENDS = {
 """By what a capture begins and ends."""
 _AROUND: Mapping[str, str] = {
     SpanKind.OS: "OS calls",
+    SpanKind.ON_CPU: "scheduling",
     SpanKind.OFF_CPU: "scheduling",
     SpanKind.SAMPLE: "CPU samples",
     SpanKind.OVERHEAD: "the profiler's work",

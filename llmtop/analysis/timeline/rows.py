@@ -39,6 +39,7 @@ _KINDS: Final[Mapping[str, tuple[str, str]]] = {
     SpanKind.PYTHON: ("Python function", "Python"),
     SpanKind.REGION: ("library call", "libraries"),
     SpanKind.OS: ("OS call", "OS calls"),
+    SpanKind.ON_CPU: ("on a CPU", "on a CPU"),
     SpanKind.OFF_CPU: ("off the CPU", "off the CPU"),
     SpanKind.SAMPLE: ("CPU sample", "CPU samples"),
     SpanKind.OVERHEAD: ("profiler", "profiler"),
@@ -48,7 +49,7 @@ _OTHER: Final = "other-"
 """What kinds begin with that are of threads which never call CUDA."""
 TrackRows: TypeAlias = "array[int] | range"
 """Rows of a table; a range where they are all of them."""
-_BACKGROUND = frozenset({SpanKind.OS, SpanKind.OFF_CPU, SpanKind.SAMPLE, SpanKind.OVERHEAD})
+_BACKGROUND = frozenset({SpanKind.OS, SpanKind.ON_CPU, SpanKind.OFF_CPU, SpanKind.SAMPLE, SpanKind.OVERHEAD})
 """What any thread does: one with nothing else takes no part in the GPU's work."""
 _WEIGHTS: Final[Mapping[str, float]] = {SpanKind.LAUNCH: 1e12, SpanKind.CALL: 1e6, **dict.fromkeys(_BACKGROUND, 1e-9)}
 _LITTLE, _BARELY = 0.005, 0.1

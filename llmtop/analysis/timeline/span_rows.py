@@ -34,6 +34,7 @@ TITLES: Mapping[str, str] = {
     SpanKind.PAGE_FAULT: "page fault",
     SpanKind.ALLOCATION: "allocation",
     SpanKind.OS: "OS call",
+    SpanKind.ON_CPU: "on a CPU",
     SpanKind.OFF_CPU: "off the CPU",
     SpanKind.OVERHEAD: "profiler",
 }
