@@ -71,6 +71,11 @@ def memory_events_of(pid: int, proc: Path = procfs.PROC, mount: Path = MOUNT) ->
     return _file_of(pid, "memory", ("memory.events", "memory.oom_control"), proc, mount)
 
 
+def node_memory_of(pid: int, proc: Path = procfs.PROC, mount: Path = MOUNT) -> Path | None:
+    """Where a process's memory cgroup tells how much of it is on which NUMA node; None where nowhere."""
+    return _file_of(pid, "memory", ("memory.numa_stat",), proc, mount)
+
+
 def oom_kills(events: Path) -> int | None:
     """How many of a group's processes the kernel has killed for want of memory; None when the group is gone."""
     for line in (procfs.read_text(events) or "").splitlines():

@@ -18,7 +18,7 @@ from llmtop.collectors import cgroups
 from llmtop.collectors.births import Births
 from llmtop.collectors.exits import Exits
 from llmtop.collectors.proc_ends import ProcessEnds, mark_starts
-from llmtop.collectors.proc_groups import CpuQuotas
+from llmtop.collectors.proc_groups import CpuQuotas, NodeMemory
 from llmtop.collectors.proc_host import read_host
 from llmtop.collectors.proc_poll import KnownProcess, ProcPoll
 from llmtop.collectors.proc_threads import ThreadAccess
@@ -107,6 +107,7 @@ class ProcCollector:
         self._log = log or ServerLog()
         self._ends = ProcessEnds(target, self._exits, self._log, self._processes, clock)
         self._quotas = CpuQuotas(target.root_pid, clock)
+        self._node_memory = NodeMemory(target.root_pid, clock)
         self._births = Births()
         self._relisted_ns = 0
         self._renewed_ns = 0
@@ -151,6 +152,7 @@ class ProcCollector:
         self._ends.tell_brief(news, start)
         self._threads.read(self._processes.values(), news, self._births.begun)
         self._quotas.read(self._processes, news)
+        self._node_memory.read(news)
         read_host(news, self._clock())
         self._say_what_is_missing(news)
         self._has_polled = True

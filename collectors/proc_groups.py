@@ -1,14 +1,17 @@
-"""The CPU quotas that hold the server: of its root's cgroup, and of parts that run in another one."""
+"""What cgroups tell of the server: the CPU quotas that hold it, and on which NUMA nodes its memory is.
+
+Quotas are of its root's cgroup, and of parts that run in another one.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from llmtop import ids, whats
 from llmtop import vocabulary as v
-from llmtop import whats
-from llmtop.collectors import cgroups
+from llmtop.collectors import cgroups, numa
 from llmtop.facts import ProcessFact
-from llmtop.model import Missing, Reading, Unknown
+from llmtop.model import NS_PER_S, Missing, Reading, Unknown
 from llmtop.text import clean
 
 if TYPE_CHECKING:
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
     from llmtop.collectors.base import Clock
     from llmtop.collectors.proc_poll import KnownProcess, ProcPoll
     from llmtop.model import Fact, TrackId
+
+NODES_NS = 10 * NS_PER_S
+"""How often it is read on which nodes the server's memory is."""
 
 
 class CpuQuotas:
@@ -70,3 +76,26 @@ class CpuQuotas:
         now = self._clock()
         news.readings.append(Reading(process, v.CGROUP_THROTTLED, now, float(counters.throttled_ns), "cpu.stat"))
         news.readings.append(Reading(process, v.CGROUP_PERIODS_THROTTLED, now, float(counters.periods), "cpu.stat"))
+
+
+class NodeMemory:
+    """The memory of the root's cgroup by NUMA node; nothing where all CPUs are of one node.
+
+    Of a process alone the kernel tells it by walking its page tables under a lock that its own allocations take
+    (/proc/PID/numa_maps: 90 ms for 2 GB), which a monitor must not do to a server.
+    """
+
+    def __init__(self, root_pid: int, clock: Clock) -> None:
+        self._clock = clock
+        self._file = cgroups.node_memory_of(root_pid) if len(numa.cpu_nodes()) > 1 else None
+        self._root, self._next_ns = ids.process(root_pid), 0
+
+    def read(self, news: ProcPoll) -> None:
+        """Add what is on each node, when it is time."""
+        now = self._clock()
+        if self._file is None or now < self._next_ns:
+            return
+        self._next_ns = now + NODES_NS
+        for node, count in numa.memory_by_node(self._file).items():
+            metric = v.labelled(v.CGROUP_NODE_MEMORY, str(node))
+            news.readings.append(Reading(self._root, metric, now, float(count), "memory.numa_stat"))

@@ -385,6 +385,8 @@ CGROUP_THROTTLED = Metric("cgroup.throttled", "ns", counter=True, title="cgroup 
 CGROUP_PERIODS_THROTTLED = Metric(
     "cgroup.periods_throttled", "periods", counter=True, title="cgroup periods with throttling"
 )
+CGROUP_NODE_MEMORY = Metric("cgroup.node_memory", "bytes", title="memory by NUMA node")
+"""Anonymous memory of the server's cgroup, labelled with a node's number; only on machines with several."""
 HOST_CPU_PRESSURE = Metric("host.cpu_pressure", "%", title="CPU pressure (PSI some, 10 s)")
 HOST_LOAD = Metric("host.load", "1", title="load average, 1 min")
 HOST_CPU = Metric("host.cpu", "cores", title="CPUs in use")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from llmtop import ids, whats
 from llmtop import vocabulary as v
+from llmtop.collectors.numa import facts_near
 from llmtop.collectors.nvml import readings
 from llmtop.collectors.nvml.device import Device, GpuDownError
 from llmtop.collectors.nvml.errors import INVALID_ARGUMENT, NOT_FOUND, code_of, explain
@@ -119,6 +120,7 @@ class NvmlGpu:
         facts: dict[str, Fact] = {
             GpuFact.INDEX: self.index,
             **lasting,
+            **facts_near(lasting[GpuFact.PCI_BUS_ID]),
             **changing_facts(device, links_of(device)),
             GpuFact.GPM: gpm.why_not or "supported",
         }
