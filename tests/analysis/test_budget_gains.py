@@ -10,7 +10,7 @@ import pytest
 
 from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.analysis.pages.budget_gains import MeasuredStep, budget_gains
+from llmtop.analysis.pages.budget_gains import MeasuredStep, budget_gains, why_no_larger_batch
 from llmtop.analysis.pages.budget_terms import BudgetGain, BudgetPart, BudgetTerm
 from llmtop.analysis.pages.token_budget import TokenBudget, token_budget
 from llmtop.analysis.roofline.model_facts import ModelSize, decode_intensity, model_size
@@ -24,7 +24,7 @@ from llmtop.analysis.roofline.what_if import (
 from llmtop.analysis.series.readings import gpu_tracks
 from llmtop.analysis.views import Quality
 from llmtop.facts import SETTINGS_OF
-from llmtop.model import NS_PER_S, Fact, Feature, Metric, Series, Target, Trace, TrackId
+from llmtop.model import NS_PER_S, Fact, Feature, Metric, Series, Target, Trace, TrackId, Unknown
 from llmtop.settings import keys_of
 from llmtop.tui.render.look import Look
 from llmtop.tui.render.token_budget import draw_token_budget
@@ -266,6 +266,32 @@ def test_one_more_drafted_token_yields_what_acceptance_says() -> None:
     assert "one more drafted token a step" not in gains(replace(step, batch=32.0))
     assert "one more drafted token a step" not in gains(replace(step, tokens=8.0))
     assert "one more drafted token a step" not in gains(replace(step, trace=drafting(1.0, 0.5)))
+
+
+def speculating(is_on: str) -> Trace:
+    return trace_of(facts=told(Feature.SPECULATIVE_DECODING, is_on=is_on))
+
+
+def test_drafts_are_offered_where_they_are_off_and_the_batch_is_small() -> None:
+    """Five drafted tokens make six of one, were all accepted, and 3.5 at p = 0.78 (the 70B case study, round 3)."""
+    name = "speculative decoding (--speculative_decoding)"
+    step = step_of({BudgetPart.WEIGHTS: 0.004}, speculating("off"))
+    found = gains(step)[name]
+    assert (found.low, found.high) == pytest.approx((0.0, 0.01 * 5 / 6))
+    assert "make 6 of one, were all accepted, 3.52 at p = 0.78;" in found.how
+    assert name not in gains(replace(step, batch=32.0))
+    assert name not in gains(step_of({BudgetPart.WEIGHTS: 0.004}, speculating("on")))
+    assert name not in gains(step_of({BudgetPart.WEIGHTS: 0.004}))  # it is not known whether it is on
+
+
+def test_why_nothing_is_said_of_a_larger_batch() -> None:
+    """Until batches spread, where weights are a large part; with a knee there is nothing to say."""
+    flat = seen([8.0] * 20, facts=dict(BLOCKS))
+    why = why_no_larger_batch(step_of({BudgetPart.WEIGHTS: 0.004}, flat))
+    assert isinstance(why, Unknown)
+    assert "not enough spread yet" in str(why)
+    assert why_no_larger_batch(step_of({BudgetPart.PROMPTS: 0.004}, flat)) is None
+    assert why_no_larger_batch(step_of({BudgetPart.WEIGHTS: 0.004}, seen(STAIRS, facts=dict(BLOCKS)))) is None
 
 
 # -- on the screen ---------------------------------------------------------------------------------------------------

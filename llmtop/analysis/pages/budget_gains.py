@@ -22,10 +22,12 @@ from llmtop.analysis.roofline.what_if import (
     largest_batch,
     saved_by_compiling_s,
     speculative_s,
+    tokens_per_round,
 )
 from llmtop.analysis.series.readings import counter_increase, latest
 from llmtop.analysis.server.configuration import change, is_on, switch_on
 from llmtop.analysis.server.kv_cache import kv_capacity, kv_tokens_per_request
+from llmtop.analysis.threads.near_gpu import NEAR_DISTANCE, far_from_gpus
 from llmtop.analysis.threads.probes import launch_rate
 from llmtop.frozen import frozen
 from llmtop.model import Feature, TrackKind, Unknown
@@ -48,6 +50,8 @@ _LEAST_LARGER = 1.1
 """Times the batch of now, from which on a larger one is worth a line."""
 _SMALL_BATCH = 16.0
 """Running requests up to which verifying drafts is nearly free (the 70B case study, round 3)."""
+_DRAFTED, _ACCEPTED = 5, 0.78
+"""Drafted tokens of a step, and how likely each is accepted, in the 70B case study."""
 _LEAST_DRAFTED = 100.0
 """Drafted tokens, below which nothing is said of how many are taken."""
 _PRECISION, _COMPILATION, _GRAPHS, _OVERLAP, _DRAFTS, _BATCHES = (
@@ -62,6 +66,7 @@ _PRECISION, _COMPILATION, _GRAPHS, _OVERLAP, _DRAFTS, _BATCHES = (
     )
 )
 
+_NUMA = "ACPI specification, SLIT: relative distances, 10 is local"
 _COLLECTOR = "docs.python.org, gc.freeze"
 
 
@@ -84,9 +89,12 @@ class MeasuredStep:
 
 def budget_gains(step: MeasuredStep) -> tuple[BudgetGain, ...]:
     """Those of the largest parts, the most saved first."""
-    largest = sorted(step.terms, key=lambda term: -term.seconds)[:_MOST_PARTS]
-    found = [gain for term in largest if term.seconds > 0 for gain in _BY_PART[term.part](step, term)]
+    found = [gain for term in _largest(step) if term.seconds > 0 for gain in _BY_PART[term.part](step, term)]
     return tuple(sorted((gain for gain in found if gain.high > 0), key=lambda gain: -gain.high))
+
+
+def _largest(step: MeasuredStep) -> Sequence[BudgetTerm]:
+    return sorted(step.terms, key=lambda term: -term.seconds)[:_MOST_PARTS]
 
 
 # Bytes
@@ -96,6 +104,7 @@ def _of_weights(step: MeasuredStep, term: BudgetTerm) -> Iterator[BudgetGain]:
     yield from _narrower(step, term, "weights", step.size.bytes_per_parameter, Feature.QUANTIZATION, _NARROWER)
     yield from _larger_batch(step)
     yield from _more_drafted(step)
+    yield from _first_drafted(step)
 
 
 def _of_cache(step: MeasuredStep, term: BudgetTerm) -> Iterator[BudgetGain]:
@@ -190,6 +199,29 @@ def _more_drafted(step: MeasuredStep) -> Iterator[BudgetGain]:
     yield BudgetGain(BudgetPart.WEIGHTS, "one more drafted token a step", 0.0, saved_s, how, _DRAFTS)
 
 
+def _first_drafted(step: MeasuredStep) -> Iterator[BudgetGain]:
+    """Drafts where there are none and the batch is small: nobody knows yet how many would be accepted."""
+    way = change(step.trace, Feature.SPECULATIVE_DECODING, "speculative decoding")
+    if is_on(step.trace, Feature.SPECULATIVE_DECODING) is not False or not way or not 0 < step.batch <= _SMALL_BATCH:
+        return
+    most, usual = (tokens_per_round(chance, _DRAFTED) for chance in (1.0, _ACCEPTED))
+    how = (
+        f"{_DRAFTED} drafted tokens a step make {most:.0f} of one, were all accepted, {number(usual)} at p = "
+        f"{number(_ACCEPTED)}; drafting them not counted, and yours is not known before it is tried"
+    )
+    yield BudgetGain(BudgetPart.WEIGHTS, way, 0.0, step.step_s * (1 - 1 / most), how, _DRAFTS)
+
+
+def why_no_larger_batch(step: MeasuredStep) -> Unknown | None:
+    """Why it is not known what a larger batch would gain; None where it is, or where weights are not a large part."""
+    if not any(term.part is BudgetPart.WEIGHTS for term in _largest(step)):
+        return None
+    advice = batch_advice(step.trace, step.target)
+    if isinstance(advice, Unknown):
+        return advice
+    return advice.knee if isinstance(advice.knee, Unknown) else None
+
+
 # Arithmetic
 
 
@@ -233,9 +265,25 @@ def _of_late_cpu(step: MeasuredStep, term: BudgetTerm) -> Iterator[BudgetGain]:
     if term.collecting_s > 0:
         how = "all of it: gc.freeze() once warm leaves out what stands then, a higher gc.set_threshold() makes it rarer"
         yield BudgetGain(term.part, "less garbage collection", 0.0, term.collecting_s, how, _COLLECTOR)
+    yield from _near_its_gpu(step, term)
     ahead = switch_on(step.trace, Feature.ASYNC_SCHEDULING, "the next step scheduled while this one computes")
     how = "all of it: no multiprocessor waits for the engine"
     yield BudgetGain(term.part, ahead or "the CPU hidden behind the GPU", 0.0, term.seconds, how)
+
+
+def _near_its_gpu(step: MeasuredStep, term: BudgetTerm) -> Iterator[BudgetGain]:
+    """The thread that works while the GPU idles, and its memory, on the GPU's own NUMA node."""
+    far = far_from_gpus(step.trace, step.gpus)
+    if not far:
+        return
+    first, others = far[0], len(far) - 1
+    saved_s, bound = term.working_s, "all of its work"
+    if first.distance is not None and first.distance > NEAR_DISTANCE:
+        saved_s *= 1 - NEAR_DISTANCE / first.distance
+        bound = f"were all of its work waits for memory at distance {first.distance:.0f}, and {NEAR_DISTANCE:.0f} then"
+    who = f"{first.thread} and {count(others)} more" if others else first.thread
+    how = f"{first.text}; {bound}; from the next start on: {first.at_start}"
+    yield BudgetGain(term.part, f"{who} near the GPU: {first.command}", 0.0, saved_s, how, _NUMA)
 
 
 def _launches(step: MeasuredStep, term: BudgetTerm) -> tuple[float, float, str]:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.scaling import scaling_tax
 from llmtop.analysis.pages.budget_communication import SharedStep, communication_notes, communication_term
-from llmtop.analysis.pages.budget_gains import MeasuredStep, budget_gains
+from llmtop.analysis.pages.budget_gains import MeasuredStep, budget_gains, why_no_larger_batch
 from llmtop.analysis.pages.budget_terms import BudgetGain, BudgetPart, BudgetTerm
 from llmtop.analysis.roofline.efficiency import (
     WINDOW_NS,
@@ -168,7 +168,7 @@ def _budget(looked: _Window, model: Sequence[BudgetTerm]) -> TokenBudget:
     own = looked.target, looked.server, gpus, looked.size
     step = MeasuredStep(trace, *own, terms, step_s, running, tokens, looked.per_s, window_ns)
     tax = _scaling_tax(sent, step_s, rest_s)
-    notes = (*_notes(looked, idle, rest_s), *_notes_of_several(looked.shared, sent, tax))
+    notes = (*_notes(looked, idle, rest_s), *_notes_of_several(looked.shared, sent, tax), *_notes_of_gains(step))
     return TokenBudget(
         step_s,
         running,
@@ -286,6 +286,11 @@ def _notes(looked: _Window, idle: _Idle | Unknown, rest_s: float) -> Iterator[st
         yield f"compute and prompts are within the rest: {flops.reason}"
     if rest_s < 0:
         yield f"the parts overlap by {_ms(-rest_s)}, or the window's steps were uneven"
+
+
+def _notes_of_gains(step: MeasuredStep) -> Iterator[str]:
+    if (why := why_no_larger_batch(step)) is not None:
+        yield f"what a larger batch would gain is not told: {why}"
 
 
 def _notes_of_several(
