@@ -284,6 +284,8 @@ THREAD_CUDA_SYNC = Metric("thread.cuda_sync", "ns", counter=True, title="in CUDA
 loops that ask the GPU until it has finished, while they have the CPU."""
 THREAD_COLLECTING = Metric("thread.collecting", "ns", counter=True, title="in Python's garbage collector")
 """Wall time, of the thread on which it runs; without the GIL the others stand still meanwhile."""
+THREAD_COLLECTIONS = Metric("thread.collections", "collections", counter=True, title="garbage collections")
+"""Those of Python that ran on the thread, of all generations."""
 PYTHON_COLLECTOR: Final = "Python gc"
 """What the collector is called among library calls, and where it has no probes."""
 THREAD_ROUND = Metric("thread.round", "ns", title="launches and the wait for them")

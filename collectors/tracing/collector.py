@@ -80,7 +80,7 @@ class TracerCollector:
         families=("scheduler.", "syscall.", "library."),
         metrics=(
             *(v.PROCESS_RUN_QUEUE_LATENCY, v.PROCESS_GIL_WAITS, v.THREAD_BLOCKED, v.THREAD_WAKES, v.THREAD_SPINS),
-            *(v.THREAD_LAUNCHES, v.THREAD_CUDA_SYNC, v.THREAD_COLLECTING, v.SELF_PROBE_HITS),
+            *(v.THREAD_LAUNCHES, v.THREAD_CUDA_SYNC, v.THREAD_COLLECTING, v.THREAD_COLLECTIONS, v.SELF_PROBE_HITS),
             *(v.THREAD_ROUND, v.ROUND_LAUNCHES, v.ROUND_GRAPHS, v.ROUND_FAULTS),
         ),
         whats=(whats.STACKS, whats.ON_CPU_STACKS, whats.SYSCALLS, whats.SCHEDULER, whats.LIBRARY_CALLS, whats.ROUNDS),

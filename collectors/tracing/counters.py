@@ -62,8 +62,9 @@ class Counters:
         for pid, tid, launches, sync_ns in report.get("in_libraries", ()):
             yield ids.thread(pid, tid), v.THREAD_LAUNCHES, float(launches)
             yield ids.thread(pid, tid), v.THREAD_CUDA_SYNC, float(sync_ns)
-        for pid, tid, ns in report.get("collecting", ()):
+        for pid, tid, ns, times in report.get("collecting", ()):
             yield ids.thread(pid, tid), v.THREAD_COLLECTING, float(ns)
+            yield ids.thread(pid, tid), v.THREAD_COLLECTIONS, float(times)
         for pid, ns in report.get("library_observed", ()):
             yield ids.process(pid), v.LIBRARY_OBSERVED, float(ns)
         yield from self._library_calls(report.get("functions", ()))

@@ -18,9 +18,9 @@ SOURCE = "eBPF"
 SAMPLED = ", sampled"
 """Behind the source of what was counted now and then, and stands for all."""
 _BY_THREAD = {
-    "launches": v.THREAD_LAUNCHES.name,
-    "sync": v.THREAD_CUDA_SYNC.name,
-    "collections": v.THREAD_COLLECTING.name,
+    "launches": (v.THREAD_LAUNCHES.name,),
+    "sync": (v.THREAD_CUDA_SYNC.name,),
+    "collections": (v.THREAD_COLLECTING.name, v.THREAD_COLLECTIONS.name),
 }
 _OF_LIBRARIES = (
     v.LIBRARY_COUNT.name,
@@ -29,6 +29,7 @@ _OF_LIBRARIES = (
     v.THREAD_LAUNCHES.name,
     v.THREAD_CUDA_SYNC.name,
     v.THREAD_COLLECTING.name,
+    v.THREAD_COLLECTIONS.name,
 )
 
 
@@ -191,7 +192,7 @@ def _series(functions: Iterable[Sequence[Any]], by_thread: Iterable[Sequence[Any
         for name in several
         for metric in (v.LIBRARY_COUNT, v.LIBRARY_TIME, v.LIBRARY_LATENCY)
     }
-    return frozenset(names | {(pid, _BY_THREAD[kind]) for pid, kinds in by_thread for kind in kinds})
+    return frozenset(names | {(pid, name) for pid, kinds in by_thread for kind in kinds for name in _BY_THREAD[kind]})
 
 
 def _is_of(key: tuple[TrackId, str], uncounted: frozenset[tuple[int, str]]) -> bool:

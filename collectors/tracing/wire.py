@@ -219,11 +219,12 @@ class LibraryThread(NamedTuple):
 
 
 class CollectingThread(NamedTuple):
-    """Time of a thread in Python's garbage collector."""
+    """Time of a thread in Python's garbage collector, and how often it collected."""
 
     pid: int
     tid: int
     ns: int
+    times: int
 
 
 class GpuRound(NamedTuple):

@@ -29,6 +29,7 @@ from llmtop.analysis.server.configuration import Setting, configuration
 from llmtop.analysis.server.liveness import Life, liveness
 from llmtop.analysis.server.objectives import JudgedObjective, judged
 from llmtop.analysis.server.view import ServerNumber, ServerView, server_view
+from llmtop.analysis.threads.garbage import GarbageCollection, garbage_collection
 from llmtop.analysis.threads.idle_causes import IdleCauses, idle_causes
 from llmtop.analysis.threads.neighbours import host, neighbours
 from llmtop.analysis.threads.python_frames import is_python, join_python
@@ -88,7 +89,7 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         **_requests(trace, target, window_ns),
         "objectives": [_objective(one) for one in judged(trace, window_ns)] if target is not None else [],
         "connections": list(_connections(trace)),
-        "threads": [] if isinstance(threads, Unknown) else [_thread(row) for row in threads.rows],
+        "threads": [] if isinstance(threads, Unknown) else [_thread(trace, row, window_ns) for row in threads.rows],
         "syscalls": [] if isinstance(syscalls, Unknown) else _syscalls(syscalls),
         "stacks": [_stack(stack) for stack in join_python(_of_time(trace)).stacks],
         "python_stacks": [_python_stack(stack) for stack in trace.stacks if is_python(stack)],
@@ -392,7 +393,7 @@ _OF_CONNECTIONS = {
 }
 
 
-def _thread(row: ThreadRow) -> dict[str, Json]:
+def _thread(trace: Trace, row: ThreadRow, window_ns: int) -> dict[str, Json]:
     shares = row.shares
     named: dict[str, Json] = {"pid": row.pid, "tid": row.tid, "name": row.name, "role": row.role}
     if not isinstance(shares, Shares):
@@ -401,6 +402,9 @@ def _thread(row: ThreadRow) -> dict[str, Json]:
     named |= {"on_cpu": round(shares.on_cpu, 4), "run_queue": round(shares.run_queue, 4), "blocked": blocked}
     parts = (("polling", shares.polling), ("in_cuda_sync", shares.in_cuda_sync))
     named |= {key: round(share, 4) for key, share in parts if share is not None}
+    garbage = garbage_collection(trace, row.track, window_ns)
+    if isinstance(garbage, GarbageCollection):
+        named |= {"collecting": round(garbage.share, 4), "collections_per_s": round(garbage.per_s, 2)}
     return named | {"is_blocked_exact": shares.are_causes_exact}
 
 

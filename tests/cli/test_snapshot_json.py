@@ -35,12 +35,14 @@ from llmtop.model import (
 from llmtop.vocabulary import EndpointAnswer
 from tests.analysis import verdict_scenes
 from tests.analysis.engine_rounds import PLANTED, even, rounds_of, trace_of
+from tests.analysis.probe_traces import Probed
 from tests.analysis.test_batches import STAIRS
 from tests.analysis.test_batches import seen as seen_batches
 from tests.analysis.test_correlate import starved
 from tests.analysis.test_counted_steps import Scrape, tokens
 from tests.analysis.test_counted_steps import trace_of as counted_trace
 from tests.analysis.test_efficiency import TARGET as LLAMA
+from tests.analysis.test_garbage import AT_WORK, CLOCKS
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, live_trace, probed
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "json-snapshot.md"
@@ -346,6 +348,13 @@ def test_probed_threads_and_idle_gpus_are_in_the_document() -> None:
     assert by_title["run queue of EngineCore/engine"]["is_significant"] is True
     assert by_title["output tokens"]["is_control"] is True
     assert by_title["requests waiting"]["unknown"] == "constant over the window"
+
+
+def test_garbage_collection_of_a_thread_where_it_is_known() -> None:
+    (thread,) = document(Probed(CLOCKS, probes=AT_WORK).trace(), replace(TARGET, pid=7, root_pid=7))["threads"]
+    assert (thread["collecting"], thread["collections_per_s"]) == (0.1, 4.0)
+    (thread,) = document(Probed(CLOCKS).trace(), replace(TARGET, pid=7, root_pid=7))["threads"]
+    assert "collecting" not in thread
 
 
 def test_short_look_says_why_nothing_correlates() -> None:

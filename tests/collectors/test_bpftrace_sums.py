@@ -178,7 +178,7 @@ def test_time_in_the_collector_is_told_of_threads_that_may_never_launch() -> Non
         "library_calls": {f"{PID},{TID},{collector}": 2},
     }
     told = library.read(Printout(S, maps))
-    assert (told["collecting"], told["in_libraries"]) == ([(PID, TID, 700)], [])
+    assert (told["collecting"], told["in_libraries"]) == ([(PID, TID, 700, 2)], [])
     assert library.read(Printout(2 * S, maps))["collecting"] == [], "nothing is told of what stands"
 
 

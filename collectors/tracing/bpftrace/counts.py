@@ -130,7 +130,9 @@ class LibraryCalls:
             "functions": [self._function(pid, number) for pid, number in functions if number < len(SYMBOLS)],
             "in_libraries": [entry for entry in told if entry],
             "collecting": [
-                wire.CollectingThread(pid, tid, self._time.get((pid, tid, number)) or 0)
+                wire.CollectingThread(
+                    pid, tid, self._time.get((pid, tid, number)) or 0, self._calls.get((pid, tid, number)) or 0
+                )
                 for pid, tid, number in timed
                 if number == NUMBERS[COLLECTOR]
             ],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import counter_rate, told_why_absent
 from llmtop.analysis.tables import RowTable
+from llmtop.analysis.threads.garbage import GarbageCollection, garbage_collection
 from llmtop.analysis.threads.shares import WINDOW_NS, Shares, ThreadRow, ThreadsView, causes_text
 from llmtop.analysis.views import Cell, Column
 from llmtop.facts import ThreadFact
@@ -46,6 +47,8 @@ def threads_table(trace: Trace, view: ThreadsView) -> RowTable:
         Column("involuntary", "inv/s", "1", width=6, shrink=3, help="involuntary ones: another thread took the CPU"),
         Column("polling", "polling", "ratio", width=8, shrink=8, help="on-CPU time that only passes the time (probes)"),
         Column("sync", "in sync", "ratio", width=8, shrink=9, help="within CUDA and NCCL calls that wait (probes)"),
+        Column("gc", "GC", "ratio", width=6, shrink=10, help="in Python's garbage collector (probes)"),
+        Column("gc_per_s", "GC/s", "1", width=6, shrink=11, help="garbage collections a second (probes)"),
         Column("cpus", "may use", width=8, shrink=6, help="the processors that it may run on (affinity)"),
         Column("causes", "blocked on", width=0, help=view.causes),
     )
@@ -93,12 +96,24 @@ def _cells(trace: Trace, rows: Sequence[ThreadRow]) -> Iterator[Cell]:
         yield _rate(trace, rows, metric)
     shares = first.shares
     if isinstance(shares, Unknown):
-        yield from (shares, shares, facts.get(ThreadFact.CPUS, _NOT_READ), shares)
+        yield from (shares, shares, shares, shares, facts.get(ThreadFact.CPUS, _NOT_READ), shares)
         return
     for share, metric in ((shares.polling, v.THREAD_SPINS), (shares.in_cuda_sync, v.THREAD_CUDA_SYNC)):
         yield told_why_absent(trace, first.track, metric) or _NOT_SEEN if share is None else share
+    yield from _garbage(trace, rows)
     yield facts.get(ThreadFact.CPUS, _NOT_READ)
     yield causes_text(shares)
+
+
+def _garbage(trace: Trace, rows: Sequence[ThreadRow]) -> Iterator[Cell]:
+    """Of threads of one process, for all of which it is known or for none."""
+    told = [garbage_collection(trace, row.track) for row in rows]
+    known = [one for one in told if isinstance(one, GarbageCollection)]
+    if not known:
+        yield from (one for one in told[:1] * 2 if isinstance(one, Unknown))
+        return
+    yield sum(one.share for one in known)
+    yield round(sum(one.per_s for one in known), 1)
 
 
 def _shares_cells(shares: Sequence[Shares | Unknown]) -> Iterator[Cell]:

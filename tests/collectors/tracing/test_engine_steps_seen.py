@@ -137,6 +137,8 @@ def test_garbage_collections_of_an_engine_in_python_are_timed_and_named(
     assert len(planted) == truth["collections"] == STEPS // EVERY
     found = trace.series[ids.thread(workload.pid, truth["tid"]), v.THREAD_COLLECTING.name]
     assert list(found.known)[-1][1] == pytest.approx(truth["collecting"], rel=0.1)
+    counted = trace.series[ids.thread(workload.pid, truth["tid"]), v.THREAD_COLLECTIONS.name]
+    assert counted.last == truth["collections"]
     if make is BpftraceCollector:
         return  # it tells no rounds, of which steps are made
     view = steps_view(trace)

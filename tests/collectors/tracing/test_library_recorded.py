@@ -111,6 +111,7 @@ class Server:
             round(self._step_launches),
             0,
             collecting_ns,
+            3,
             0,
             0,
             0,
@@ -378,7 +379,7 @@ def test_time_in_the_collector_is_told_of_a_thread_when_there_is_more_of_it(
     server.thread(collecting_ns=5 * MS)
     server.thread(tid=TID + 1)
     library.read(server.now_ns, ())
-    assert library.read_collecting() == [(PID, TID, 5 * MS)], "nothing is told of nothing"
+    assert library.read_collecting() == [(PID, TID, 5 * MS, 3)], "nothing is told of nothing"
     assert (library.read_collecting(), library.read_threads(server.now_ns, ())) == ([], [])
     assert library.coverage()["library_observed"] == [], "an interpreter makes no calls that wait for the GPU"
 
@@ -543,7 +544,7 @@ class Crowd(Server):
                         if name == "functions" and key[0] == PID:
                             rows[pid, key[1]] = tuple((1 + more) * count for count in row)
                         elif key == (TID,):
-                            rows[TID + more,] = (*((1 + more) * count for count in row[:13]), pid, *row[14:])
+                            rows[TID + more,] = (*((1 + more) * count for count in row[:14]), pid, *row[15:])
 
 
 def test_what_one_process_does_is_not_put_down_to_another(
@@ -584,9 +585,9 @@ def test_calls_under_way_are_over_when_their_probes_come_off(serving: Callable[[
         entered.put((tid << 8 | number,), (5,))
     threads = server.module["library_threads"]
     of_round = b"R" * 176
-    waiting = (9, 5 * MS, server.now_ns - MS, 77, 88, 3, 2, 7, 4, 9, 66, 5, 6, PID, 1, 2, 8, of_round)
+    waiting = (9, 5 * MS, server.now_ns - MS, 77, 88, 3, 2, 7, 4, 9, 1, 66, 5, 6, PID, 1, 2, 8, of_round)
     for tid, pid in ((TID + 1, PID), (TID + 2, 300)):
-        threads.put((tid,), (*waiting[:13], pid, *waiting[14:]))
+        threads.put((tid,), (*waiting[:14], pid, *waiting[15:]))
     server.rates[SYNC] = 1e6
     look(library, server, 0.4)
     assert SYNC not in server.probed
@@ -594,9 +595,9 @@ def test_calls_under_way_are_over_when_their_probes_come_off(serving: Callable[[
     assert NUMBERS[SYNC] not in left
     assert NUMBERS[COPY] in left
     own, other = threads.get(TID + 1), threads.get(TID + 2)
-    assert own == (9, 5 * MS, 0, 0, 88, 3, 2, 7, 4, 9, 0, 5, 6, PID, 1, 2, 8, of_round)
+    assert own == (9, 5 * MS, 0, 0, 88, 3, 2, 7, 4, 9, 1, 0, 5, 6, PID, 1, 2, 8, of_round)
     assert other is not None
-    assert (*other[2:4], other[10]) == (waiting[2], 77, 66)
+    assert (*other[2:4], other[11]) == (waiting[2], 77, 66)
 
 
 def test_what_a_part_of_the_time_stands_for_is_said(serving: Callable[[Mapping[str, float]], Server]) -> None:

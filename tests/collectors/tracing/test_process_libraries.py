@@ -275,7 +275,7 @@ def test_each_round_has_a_number_of_its_own_and_those_that_are_open_odd_ones() -
 
 
 def test_a_wait_under_way_counts_up_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = library_maps.LibraryThreadCalls._make((3, 500, 0, *[0] * 14, b""))
+    row = library_maps.LibraryThreadCalls._make((3, 500, 0, *[0] * 15, b""))
     assert row.in_sync_ns(10_000) == 500
     assert row._replace(sync_since=9_000).in_sync_ns(10_000) == 1500
     assert row._replace(sync_since=10_001).in_sync_ns(10_000) == 500

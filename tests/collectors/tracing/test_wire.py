@@ -39,7 +39,7 @@ FULL: wire.Sample = {
     "running": [wire.RunStack(7, 8, [], 20)],
     "functions": [wire.FunctionTotal(7, "cuLaunchKernel", 2, 40, {4: 2})],
     "in_libraries": [wire.LibraryThread(7, 8, 2, 30)],
-    "collecting": [wire.CollectingThread(7, 8, 30)],
+    "collecting": [wire.CollectingThread(7, 8, 30, 2)],
     "gpu_rounds": [wire.GpuRound(7, 8, 900, 500, 300, 9, 1, None, 0, 5, 0, 0, None, None, 2)],
     "probed": 1,
     "library_observed": [wire.LibraryObserved(7, 100)],

@@ -13,7 +13,7 @@ from .programs import SLOTS, Module
 SYNCS = 3
 """The place of synchronising calls in what is counted of a thread: launches, steps, launches in these, and they."""
 _NAMES = {number: name for name, number in NUMBERS.items()}
-_THREAD = "11Q6I176s"
+_THREAD = "12Q6I176s"
 """struct library_thread of programs/common.h; what is known of its round is told when that ends."""
 
 
@@ -30,6 +30,7 @@ class LibraryThreadCalls(NamedTuple):
     step_launches: int
     launches_before: int
     collecting_ns: int
+    collections: int
     query_stack: int
     sync_function: int
     launch_function: int

@@ -84,7 +84,7 @@ class LibrarySums:
             thread = self._threads.get(tid)
             if thread is not None and calls.collecting_ns != thread.sent_collecting:
                 thread.sent_collecting = calls.collecting_ns
-                yield wire.CollectingThread(thread.tgid, tid, calls.collecting_ns)
+                yield wire.CollectingThread(thread.tgid, tid, calls.collecting_ns, calls.collections)
 
     def forget(self, pid: int) -> None:
         """A process has ended: another of its id begins at nothing."""

@@ -35,6 +35,7 @@ struct library_thread {
 	u64 step_launches;	/* in these */
 	u64 launches_before;	/* `launches` at the last synchronising call */
 	u64 collecting_ns;	/* in Python's garbage collector */
+	u64 collections;	/* how often */
 	u64 query_stack;	/* likewise, of the query that it is in */
 	u32 sync_function;
 	u32 launch_function;

@@ -254,8 +254,10 @@ static __always_inline void note_call(struct library_thread *thread, u32 kind, u
 	u64 within = thread->call_since >= since ? thread->call_ns : 0;
 	if (kind < CALL_KINDS)
 		thread->in_calls[kind] += now - since - within;
-	if (kind == COLLECTION)
+	if (kind == COLLECTION) {
 		thread->collecting_ns += now - since;
+		thread->collections++;
+	}
 	thread->call_since = since;
 	thread->call_ns = now - since;
 }
