@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from llmtop.analysis.kernels.family_shares import other_kinds
-from llmtop.analysis.kernels.programs import Program, program_of
+from llmtop.analysis.kernels.programs import COMPILED, Program, Words, program_of
 from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.rules.report_rules import RULES
@@ -103,10 +103,27 @@ def test_a_real_capture_of_openacc_is_told_so() -> None:
     assert program_of(load(path)) is Program.DIRECTIVES
 
 
+INDUCTOR = "triton_poi_fused_add_mul_3"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_torch_compile_is_no_advice_where_it_is_used(rule: Rule) -> None:
+    """Every text that says to use it has another one for captures with its kernels."""
+    words = [one for one in vars(inspect.getmodule(rule) or rule).values() if isinstance(one, Words)]
+    with_it, without = (
+        report(Launch(ATEN), Launch(name), counted=False, command="python3 a.py") for name in (INDUCTOR, ATEN)
+    )
+    for one in words:
+        if "torch.compile" in one.pytorch:
+            assert COMPILED in one.of(with_it)
+            assert one.of(with_it).count("torch.compile") == 1
+        assert one.of(without) == one.pytorch
+
+
 def constants(tree: ast.AST) -> Iterator[str]:
     """The texts of a module that are said whatever the program: neither documentation nor what cites or recognises."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.keyword) and node.arg == "pytorch":
+        if isinstance(node, ast.keyword) and node.arg in ("pytorch", "compiled"):
             continue
         if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == "source" for to in node.targets):
             continue

@@ -207,7 +207,7 @@ def _library(name: str, function: str) -> str:
 
 # -- families, the most particular first ------------------------------------------------------------------------------
 
-_INDUCTOR = re.compile(r"triton_(?P<kind>poi|red|per|tem|for|split_scan)_fused_?(?P<operations>\w*?)_?(?:\d+)?$")
+INDUCTOR = re.compile(r"triton_(?P<kind>poi|red|per|tem|for|split_scan)_fused_?(?P<operations>\w*?)_?(?:\d+)?$")
 _TEMPLATES = (
     ("flex_attention", KernelFamily.ATTENTION),
     ("convolution", KernelFamily.CONVOLUTION),
@@ -224,7 +224,7 @@ _SHOWN_OPERATIONS = 4
 
 def _inductor(name: str, function: str, arguments: str) -> KernelKind | None:
     """What torch.compile generated; its names list the operations, in alphabetical order."""
-    match = _INDUCTOR.match(function)
+    match = INDUCTOR.match(function)
     if match is None:
         return None
     operations = _INDUCTOR_OPERATION.findall(match["operations"])

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.commands import profiling
-from llmtop.analysis.kernels.family import kernel_kind
+from llmtop.analysis.kernels.family import INDUCTOR, kernel_kind
 from llmtop.frozen import frozen
 from llmtop.model import SpanKind
 
@@ -63,6 +63,15 @@ def _count(pattern: re.Pattern[str], names: Iterable[str]) -> int:
     return sum(pattern.search(name) is not None for name in names)
 
 
+COMPILED = "torch.compile is on, and leaves these apart: TORCH_LOGS=graph_breaks,fusion says why"
+"""In the place of the advice to use it, where it is used."""
+
+
+def is_compiled(trace: Trace) -> bool:
+    """Whether a capture has kernels that torch.compile generated."""
+    return trace.kernels is not None and _count(INDUCTOR, trace.kernels.functions) > 0
+
+
 @frozen
 class Words:
     """What is said of one thing, in the words of what a program is written in.
@@ -71,13 +80,16 @@ class Words:
         pytorch: What speaks of PyTorch, of its options, or of servers that are written in it stands here alone.
         other: Also where the capture does not tell.
         directives: Empty where it is as for others.
+        compiled: Of a PyTorch program that torch.compile has compiled; empty where it is as for all of them.
     """
 
     pytorch: str
     other: str
     directives: str = ""
+    compiled: str = ""
 
     def of(self, trace: Trace) -> str:
         """Those for the program of a capture."""
-        said = {Program.PYTORCH: self.pytorch, Program.DIRECTIVES: self.directives, Program.OTHER: self.other}
+        pytorch = self.compiled if self.compiled and is_compiled(trace) else self.pytorch
+        said = {Program.PYTORCH: pytorch, Program.DIRECTIVES: self.directives, Program.OTHER: self.other}
         return said[program_of(trace)] or self.other

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels import counters
 from llmtop.analysis.kernels.fusion import Chain, fusion_chains
-from llmtop.analysis.kernels.programs import Words
+from llmtop.analysis.kernels.programs import COMPILED, Words
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.rules import stakes
 from llmtop.model import Finding, Trace
@@ -33,6 +33,8 @@ _OF_BOTH = f"{_OF_TIMES}; where bytes were counted, {_OF_BYTES}"
 _GRAPH = "what remains costs less to launch in a CUDA graph"
 _ACTION = Words(
     pytorch="fuse them: torch.compile, the engine's fused norms, rotary embeddings and activations, or quantised "
+    f"kernels that cast as they load; {_GRAPH}",
+    compiled=f"fuse them ({COMPILED}): the engine's fused norms, rotary embeddings and activations, or quantised "
     f"kernels that cast as they load; {_GRAPH}",
     directives="fuse the loops that they were made of into one construct, so that what is between them stays in "
     "registers",

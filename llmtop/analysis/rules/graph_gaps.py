@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.kernels.programs import Words
+from llmtop.analysis.kernels.programs import COMPILED, Words
 from llmtop.analysis.rules import idle
 from llmtop.analysis.timeline.causes import Cause
 
@@ -19,6 +19,8 @@ source = idle.SOURCE
 _BESIDE = "let branches that do not depend on each other run beside each other"
 _ACTION = Words(
     pytorch="fewer and longer kernels: fuse them (torch.compile, fused norm and activation kernels), batch more, "
+    f"{_BESIDE}",
+    compiled=f"fewer and longer kernels: fuse them ({COMPILED}; fused norm and activation kernels), batch more, "
     f"{_BESIDE}",
     other=f"fewer and longer kernels: fuse them, give each more work, {_BESIDE}",
 )

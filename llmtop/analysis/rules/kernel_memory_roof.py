@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.bounds import MARGIN_PERCENT, Bound, Verdict
 from llmtop.analysis.kernels.family import KernelFamily
-from llmtop.analysis.kernels.programs import Words
+from llmtop.analysis.kernels.programs import COMPILED, Words
 from llmtop.analysis.kernels.speed_of_light import throughput_parts
 from llmtop.analysis.kernels.stalls import StallReason
 from llmtop.analysis.rules import kernel_spills
@@ -125,6 +125,7 @@ _SENT = "send less: fewer or quantised all-reduces, or overlap them with compute
 _STAYS = "fuse it with the kernels before and after it, so that what is between them stays on the chip"
 _STREAMING = Words(
     pytorch=f"{_STAYS} (torch.compile, fused norms and activations), or use a narrower type",
+    compiled=f"{_STAYS} ({COMPILED}; fused norms and activations), or use a narrower type",
     directives="fuse its loop with those before and after it, so that what is between them stays on the chip, or use a "
     "narrower type",
     other=f"{_STAYS}, or use a narrower type",

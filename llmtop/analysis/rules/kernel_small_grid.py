@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from llmtop.analysis.gpus.models import find_gpu
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels.family import KernelFamily
-from llmtop.analysis.kernels.programs import Words
+from llmtop.analysis.kernels.programs import COMPILED, Words
 from llmtop.analysis.kernels.table import dimensions, sm_count
 from llmtop.analysis.rules.kernel_causes import is_explained
 from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, JudgedKernel, findings, heavy
@@ -37,6 +37,8 @@ ADVICE = (
 _REPLAY = "replay them as a CUDA graph so that each costs no launch"
 _FUSED = Words(
     pytorch=f"fuse them (torch.compile, fused norms and activations), batch more requests so that grids grow, and "
+    f"{_REPLAY}",
+    compiled=f"fuse them ({COMPILED}; fused norms and activations), batch more requests so that grids grow, and "
     f"{_REPLAY}",
     directives="fuse loops into one construct, and give each more of the work so that grids grow",
     other=f"fuse them, give each more of the work so that grids grow, and {_REPLAY}",

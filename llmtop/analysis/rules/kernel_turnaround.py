@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.kernels.programs import Words
+from llmtop.analysis.kernels.programs import COMPILED, Words
 from llmtop.analysis.rules import idle
 from llmtop.analysis.timeline.causes import Cause
 
@@ -19,6 +19,7 @@ source = idle.SOURCE
 _HIDDEN = "a CUDA graph shortens the moment, programmatic dependent launch hides it; the CPU has no part in it"
 _ACTION = Words(
     pytorch=f"fewer and longer kernels: fuse them (torch.compile), batch more; {_HIDDEN}",
+    compiled=f"fewer and longer kernels: fuse them ({COMPILED}), batch more; {_HIDDEN}",
     directives="fewer and longer kernels: fuse loops into fewer constructs; the CPU has no part in it",
     other=f"fewer and longer kernels: fuse them, give each more work; {_HIDDEN}",
 )

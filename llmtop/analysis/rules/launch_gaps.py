@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from llmtop.analysis.kernels.programs import Program, Words, program_of
+from llmtop.analysis.kernels.programs import COMPILED, Program, Words, program_of
 from llmtop.analysis.rules import idle
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.analysis.timeline.host import is_for_another
@@ -60,6 +60,7 @@ _CORE = "; if the launching thread waits for a core, give it one"
 _ASYNC = f"queue launches ahead of the GPU (async clauses; OpenMP: nowait), fuse loops into fewer constructs{_CORE}"
 _FEWER = Words(
     pytorch=f"fuse small kernels (torch.compile), batch more{_CORE}",
+    compiled=f"fuse small kernels ({COMPILED}), batch more{_CORE}",
     directives=_ASYNC,
     other=f"fuse small kernels, give each launch more work{_CORE}",
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from llmtop.analysis.kernels import counters, counting
 from llmtop.analysis.kernels.family_shares import family_shares
-from llmtop.analysis.kernels.programs import Words
+from llmtop.analysis.kernels.programs import COMPILED, Words
 from llmtop.analysis.kernels.table import has_counters, kernels_of
 from llmtop.model import Finding, Severity, Trace
 from llmtop.units import duration, percent
@@ -27,6 +27,7 @@ _NOTABLE_SHARE = 0.1
 """Of the kernels' time."""
 _ACTION = Words(
     pytorch="fewer, larger kernels: a larger batch, fused ones (torch.compile); launches cost least in CUDA graphs",
+    compiled=f"fewer, larger kernels: a larger batch, fused ones ({COMPILED}); launches cost least in CUDA graphs",
     directives="fewer, larger kernels: fuse loops into one construct, and let each do more of the work",
     other="fewer, larger kernels: fused ones, more work in each; launches cost least in CUDA graphs",
 )
