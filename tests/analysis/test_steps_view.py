@@ -1,3 +1,4 @@
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from tests.analysis.engine_rounds import (
     SERVER,
     Columns,
     Round,
+    counter,
     even,
     rounds_of,
     series_of,
@@ -116,7 +118,7 @@ def slow_without_launches(graphs: float | None, count: int = 10) -> Columns:
 
 def likely(server: Columns, graphs: float | None = None, count: int = 10) -> list[str]:
     notes = seen(trace_of(slow_without_launches(graphs, count) | server)).notes
-    return [note for note in notes if note.startswith("prompts are likely")]
+    return [note for note in notes if note.startswith("slow steps whose cause is not seen")]
 
 
 @pytest.mark.parametrize(
@@ -125,8 +127,26 @@ def likely(server: Columns, graphs: float | None = None, count: int = 10) -> lis
 def test_about_as_many_slow_steps_as_requests_are_said_to_be_likely_prompts(
     finished: float, running: tuple[float, float], rate: str
 ) -> None:
-    said = f"prompts are likely, and cannot be told: 2.4 slow steps/s are not explained, and {rate} requests/s began"
+    said = f"slow steps whose cause is not seen are likely prompts: 2.4/s of them, and {rate} requests/s began"
     assert likely(served(finished, running)) == [said]
+
+
+def test_beside_steps_with_a_long_prompt_the_others_are_likely_short_ones() -> None:
+    """The long ones are told by the wait for the GPU; all of them together are as many as the requests."""
+    rounds = [replace(one, launches=None, graphs=None) for one in even(410)]
+    for i in range(20, 20 + 39 * 10, 39):
+        rounds[i] = rounds[i].longer(10 * MS)
+    for i in range(30, 30 + 39 * 6, 39):
+        rounds[i] = rounds[i].longer(60 * MS, RoundPart.WAIT)
+    made = rounds_of(rounds)
+    del made[ENGINE, v.labelled(v.THREAD_ROUND, RoundPart.COPY).name]
+    counted = counter(SERVER, v.SERVER_PROMPT_TOKENS, range(0, 4500 * MS, 50 * MS), 4500 * MS)
+    view = seen(trace_of(made | served(15) | counted))
+    assert Counter(one.cause for one in view.slow) == {StepCause.UNSEEN: 10, StepCause.PREFILL: 6}
+    (note,) = (one for one in view.notes if one.startswith("slow steps whose"))
+    assert note.startswith(
+        "slow steps whose cause is not seen are likely short prompts: 2.2/s of them, 1.3 have a prompt"
+    )
 
 
 @pytest.mark.parametrize(

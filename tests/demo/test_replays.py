@@ -14,7 +14,7 @@ from llmtop.analysis.server.engine_steps import engine_loops
 from llmtop.cli.demo import incident
 from llmtop.demo.incidents import INCIDENTS
 from llmtop.demo.replays import REPLAYS, DemoReplay
-from llmtop.model import MarkKind, Unknown
+from llmtop.model import NS_PER_S, MarkKind, Unknown
 from llmtop.parsers.registry import plain_recording, recording_at
 from llmtop.recording.reader import RecordingReader
 from tests.e2e.terminal import Terminal
@@ -49,6 +49,48 @@ def test_each_is_small_and_names_no_machine(replay: DemoReplay) -> None:
             texts = [data for (data,) in base.execute("SELECT data FROM part") if isinstance(data, str)]
     assert texts
     assert not [text for text in texts if any(f"/{place}" in text for place in ("tmp/", "home/", "root/", "work"))]
+
+
+@pytest.mark.parametrize(
+    ("name", "start_s", "end_s", "leads"),
+    [
+        ("gpu-decode", 5, 32, {"cpu-bound"}),
+        ("gpu-kv-exhaustion", 2, 43, {"kv-bound"}),
+        ("gpu-starved", 2, 7, {"memory-bound-decode"}),
+        ("gpu-starved", 9, 35, {"run-queue-starvation"}),
+        ("gpu-long-prompts", 5, 19, {"cpu-bound"}),
+        ("gpu-long-prompts", 21, 39, {"step-tail"}),
+        ("gpu-steps", 2, 20, {"memory-bound-decode", "gpu-bound"}),
+        ("gpu-steps", 23, 28, {"step-tail"}),
+        ("gpu-xid", 2, 5, {"memory-bound-decode"}),
+        ("gpu-xid", 7, 17, {"xid"}),
+    ],
+)
+def test_what_leads_at_each_moment_is_what_was_staged(name: str, start_s: int, end_s: int, leads: set[str]) -> None:
+    """As sample_traces/README.md has it: a healthy server makes no warning, and an incident is named while it lasts."""
+    shown = recording(REPLAYS[name])
+    said = {}
+    for second in range(start_s, end_s + 1):
+        (first, *_) = diagnose(shown.trace(shown.times[0] + second * NS_PER_S)).findings
+        said[second] = first.rule
+    assert {second: rule for second, rule in said.items() if rule not in leads} == {}
+
+
+def test_the_tail_of_steps_is_put_down_to_the_prompts_that_were_sent() -> None:
+    shown = recording(REPLAYS["gpu-steps"])
+    first = diagnose(shown.trace(shown.times[-1])).findings[0]
+    assert first.message.startswith("slow steps hold up every token: ")
+    assert first.message.endswith("; mostly prefill in the batch")
+    assert "--max-num-batched-tokens" in first.action
+
+
+def test_latencies_of_single_seconds_are_named_with_when_they_were() -> None:
+    shown = recording(REPLAYS["gpu-long-prompts"])
+    first, *others = diagnose(shown.trace(shown.times[0] + 30 * NS_PER_S)).findings
+    assert first.message == "prompts held up every token 14 to 9 s ago: ITL p99 50 to 75 ms (50 ms)"
+    assert [one.message for one in others if one.rule == "objective-missed"] == [
+        "ITL missed its objective 26 to 20 s and 14 to 9 s ago: p99 100 to 150 ms (50 ms)"
+    ]
 
 
 def test_steps_of_one_are_told_by_their_rhythm() -> None:

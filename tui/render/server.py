@@ -213,10 +213,15 @@ def _at_most(tail: Quantile) -> str:
 
 
 def _promised(cell: _Cell, key: str, view: ServerView) -> _Cell:
-    """With a word behind its label, once the objectives of this latency were judged; late ones are red too."""
-    verdicts = [one.is_met for one in view.objectives if one.objective.key == key]
+    """With a word behind its label, once the objectives of this latency were judged.
+
+    What is shown is red too where it is late itself, and not some seconds of its time alone.
+    """
+    judged = [one for one in view.objectives if one.objective.key == key]
+    verdicts = [one.is_met for one in judged]
     if False in verdicts:
-        forms = [_reddened(form) for form in (cell.parts, *cell.shorter)]
+        is_all = any(one.is_met is False and not one.is_of_seconds for one in judged)
+        forms = [_reddened(form) if is_all else form for form in (cell.parts, *cell.shorter)]
         return replace(cell, parts=forms[0], shorter=tuple(forms[1:]), note=("late", "bad"))
     is_kept = bool(verdicts) and all(one is True for one in verdicts)
     return replace(cell, note=("ok", "good")) if is_kept else cell

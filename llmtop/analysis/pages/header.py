@@ -10,7 +10,7 @@ from llmtop.analysis.gpus.models import short_gpu_name
 from llmtop.analysis.rules.signals import is_awaited, is_starting
 from llmtop.analysis.series.readings import NO_TARGET, counter_rate, latest, target_gpus, why_no_gpu
 from llmtop.analysis.server.liveness import Life, liveness
-from llmtop.analysis.server.objectives import JudgedObjective, judged
+from llmtop.analysis.server.objectives import JudgedObjective, judged_now
 from llmtop.analysis.server.view import ServerView, server_load
 from llmtop.facts import GpuFact, ServerFact
 from llmtop.frozen import frozen
@@ -58,7 +58,7 @@ class Header:
     is_starting: bool = False
     is_awaited: bool = False
     objectives: tuple[tuple[str, bool], ...] = ()
-    """"TTFT" and "ITL", as far as the last minute tells whether all that was promised of it was kept."""
+    """"TTFT" and "ITL", as far as the last minute, and its seconds, tell whether all that was promised was kept."""
 
 
 def header(trace: Trace, target: Target | None) -> Header:
@@ -83,7 +83,7 @@ def header(trace: Trace, target: Target | None) -> Header:
         gpus_lost=len([why for why in why_silent if why is not None]) - len(hung),
         is_starting=is_server and is_starting(trace),
         is_awaited=is_server and is_awaited(trace),
-        objectives=tuple(_kept(judged(trace))) if target else (),
+        objectives=tuple(_kept(judged_now(trace))) if target else (),
     )
 
 

@@ -55,6 +55,16 @@ def less_arithmetic(trace: Trace) -> str:
     )
 
 
+def shorter_prefills(trace: Trace) -> str:
+    """What keeps a prompt from holding up the tokens of all other requests for long."""
+    return one_of(
+        switch_on(trace, Feature.CHUNKED_PREFILL, "compute prompts in chunks"),
+        change(trace, Feature.MAX_BATCHED_TOKENS, "smaller steps"),
+        switch_on(trace, Feature.PREFIX_CACHING, "cache the beginnings of prompts"),
+        "prefill on servers of its own",
+    )
+
+
 def more_room_in_kv(trace: Trace) -> str:
     """What keeps running requests from being thrown out of the KV cache."""
     return one_of(change(trace, Feature.MAX_RUNNING, "let fewer requests run at once"), room_in_kv(trace))

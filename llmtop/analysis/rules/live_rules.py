@@ -38,6 +38,7 @@ from llmtop.analysis.rules import (
     requests_outside,
     restarted,
     run_queue_starvation,
+    step_tail,
     straggler,
     xid,
 )
@@ -90,7 +91,16 @@ _SAME_TIME: dict[str, tuple[Rule, ...]] = {
 SYMPTOMS: tuple[Rule, ...] = (queue_growth, queue_standing)
 """What late steps lead to: evidence of the cause where that is known."""
 
-FAULTS: tuple[Rule, ...] = (*LIVENESS, *CAUSES, kv_bound, requests_outside, straggler, gpu_shared, clocks_capped)
+FAULTS: tuple[Rule, ...] = (
+    *LIVENESS,
+    *CAUSES,
+    kv_bound,
+    requests_outside,
+    step_tail,
+    straggler,
+    gpu_shared,
+    clocks_capped,
+)
 """What may stand beside each other; none of it beside a verdict that all is well."""
 
 HEALTHY: tuple[Rule, ...] = (idle_polling, gpu_bound)
@@ -100,6 +110,7 @@ _EXPLAINED: dict[str, tuple[Rule, ...]] = {
     queue_growth.id: (kv_bound,),
     queue_standing.id: (kv_bound, queue_growth, requests_held),
     requests_outside.id: (api_bound, gil_bound),
+    step_tail.id: (kv_bound,),  # requests that were thrown out are computed again
     endpoint_slow.id: (api_bound, gil_bound),  # the page waits for the same threads as the requests
     memory_bound_decode.id: CAUSES,  # a GPU that waits for the CPU side gains nothing by being faster
     compute_bound.id: CAUSES,
@@ -128,6 +139,7 @@ RULES: tuple[Rule, ...] = (
     queue_standing,
     requests_held,
     requests_outside,
+    step_tail,
     objective_missed,
     *OTHERS,
     straggler,
@@ -163,12 +175,16 @@ def heard(rules: Sequence[Rule], found: Mapping[str, Sequence[Finding]]) -> dict
     """The largest causes, and of the others those that nothing explains: see `base.RuleSet`."""
     grave = grave_rules(found)
     causes = _led({rule: found[rule.id] for rule in CAUSES if rule.id in grave and not _is_told_by(rule, grave)})
-    others = [rule for rule in rules if rule not in CAUSES or rule.id not in grave]
-    ordered = [*(rule for rule in others if rule in LIVENESS), *causes, *(one for one in others if one not in LIVENESS)]
+    explained = {step_tail} if _holds_up_each_step(causes, found) else set()
+    others = [rule for rule in rules if rule not in explained and (rule not in CAUSES or rule.id not in grave)]
+    first = [rule for rule in others if rule in (*LIVENESS, step_tail)]
+    ordered = [*first, *causes, *(rule for rule in others if rule not in first)]
     spoken = [rule for rule in ordered if grave.isdisjoint(other.id for other in silenced_by(rule))]
     if causes and causes[0] in spoken and _share(found[causes[0].id]) >= _MOST:
         spoken = [rule for rule in spoken if rule not in SYMPTOMS]
         found = {**found, **_explained(causes[0], found)}
+    if step_tail.id in grave and step_tail in spoken:
+        found = {**found, objective_missed.id: _with_tail(found)}
     if any(rule.id in grave for rule in LIFELESS):  # of what does not live nothing else is asked
         spoken = [rule for rule in spoken if found[rule.id]]
     return {rule: found[rule.id] for rule in spoken}
@@ -188,6 +204,11 @@ def _led(causes: Mapping[Rule, Sequence[Finding]]) -> tuple[Rule, ...]:
     return (leading, second) if second is not leading and _share(causes[second]) >= _LARGE else (leading,)
 
 
+def _holds_up_each_step(causes: Sequence[Rule], found: Mapping[str, Sequence[Finding]]) -> bool:
+    """Whether the engine waits so much that single steps are late by that too. Its own work is that of all steps."""
+    return bool(causes) and causes[0] not in _OWN_WORK and _share(found[causes[0].id]) >= _LARGE
+
+
 def _explained(cause: Rule, found: Mapping[str, Sequence[Finding]]) -> dict[str, Sequence[Finding]]:
     """The cause with the queue as its evidence, and missed objectives with it as what to do about them first."""
     queue = tuple(f"{one.message} ({one.rule})" for rule in SYMPTOMS for one in found.get(rule.id, ()))
@@ -196,6 +217,15 @@ def _explained(cause: Rule, found: Mapping[str, Sequence[Finding]]) -> dict[str,
         cause.id: [replace(one, evidence=(*one.evidence, *queue)) for one in found[cause.id]],
         objective_missed.id: [replace(one, action=first) for one in found.get(objective_missed.id, ())],
     }
+
+
+def _with_tail(found: Mapping[str, Sequence[Finding]]) -> Sequence[Finding]:
+    """Missed objectives, of the time between tokens with its slow steps as what to do about first."""
+    first = f"{step_tail.id} comes first: it says what makes single tokens late"
+    return [
+        replace(one, action=first) if objective_missed.is_of_gaps(one) else one
+        for one in found.get(objective_missed.id, ())
+    ]
 
 
 def _is_told_by(rule: Rule, grave: set[str]) -> bool:

@@ -6,19 +6,31 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from llmtop import vocabulary as v
-from llmtop.analysis.rules.advice import fewer_bytes, less_arithmetic, more_room_in_kv
+from llmtop.analysis.rules.advice import fewer_bytes, less_arithmetic, more_room_in_kv, shorter_prefills
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import known, metrics_command, says
 from llmtop.analysis.rules.limits import limit
-from llmtop.analysis.rules.prompts import prompts_between
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, Signal, is_gpu_busy
-from llmtop.analysis.rules.thread_signals import held_off, loops
+from llmtop.analysis.rules.token_gaps import TAIL, held_off_loop, preempted, prompts_in_between, tail_ratio
 from llmtop.analysis.series.histograms import distribution
 from llmtop.analysis.series.rates import increase
 from llmtop.analysis.series.readings import mean, server_track
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.analysis.server.configuration import change, one_of, switch_on
-from llmtop.analysis.server.objectives import NEWEST_NS, WINDOW_NS, JudgedObjective, judged, judged_now
+from llmtop.analysis.server.lapses import LENGTH_NS
+from llmtop.analysis.server.objectives import (
+    ITL,
+    MEDIAN,
+    NEWEST_NS,
+    WINDOW_NS,
+    JudgedObjective,
+    as_missed,
+    goes_on,
+    judged,
+    judged_now,
+    said_when,
+    worst,
+)
 from llmtop.model import NS_PER_S, Feature, Finding, Metric, Severity, Trace, Track, TrackId, Unknown
 from llmtop.units import two_digits
 
@@ -28,10 +40,6 @@ source = "Machine Learning Systems, Performance Engineering (TTFT 500 / 200 ms, 
 
 _MOST = 0.5
 """Share of the time to the first token from which that is what it is made of."""
-_HELD_OFF = 0.2
-"""Share of the time that a loop waits for a CPU from which its steps are late by that, whatever is in them."""
-_TAIL = 4.0
-"""A p99 of so many medians is a tail: what is slow is not the step itself, but what comes between."""
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
@@ -50,17 +58,22 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
 
 def _finding(trace: Trace, server: Track, verdicts: list[JudgedObjective]) -> Finding:
     late = [one for one in verdicts if one.is_met is False]
-    is_first, is_new = verdicts[0].objective.key == "ttft", late[0].window_ns == NEWEST_NS
-    made_of, action = (_first_token if is_first else _gaps)(trace, server.id, verdicts, _window_ns(trace, late))
-    since = f" in the last {NEWEST_NS // NS_PER_S} s" if is_new else ""
+    is_first = verdicts[0].objective.key == "ttft"
+    then, window_ns = _when(trace, late)
+    made_of, action = (_first_token if is_first else _gaps)(then, server.id, verdicts, window_ns)
     said = ", ".join(f"p{one.objective.percent} {_seen(one)} ({_limit(one)})" for one in late)
     name = verdicts[0].objective.latency
     return Finding(
         rule=id,
-        severity=Severity.WARNING if any(one.objective.percent > 50 for one in late) else Severity.INFO,
+        severity=Severity.WARNING if any(one.objective.percent > MEDIAN for one in late) else Severity.INFO,
         subject=server.name,
-        message=f"{name} misses its objective{since}: {said}" + (f"; {made_of[0]}" if made_of[0] else ""),
-        evidence=(*(one.text for one in verdicts if one.seen is not None), *_tail(verdicts), *made_of[1:]),
+        message=f"{name} {misses(trace, late[0])}: {said}" + (f"; {made_of[0]}" if made_of[0] else ""),
+        evidence=(
+            *(one.text for one in verdicts if one.seen is not None),
+            *_lapses(trace, late[0]),
+            *_tail(verdicts),
+            *made_of[1:],
+        ),
         action=action,
         next_command=metrics_command(server, "first_token|inter_token|per_output_token|queue_time|prefill_time"),
         source=source,
@@ -68,11 +81,38 @@ def _finding(trace: Trace, server: Track, verdicts: list[JudgedObjective]) -> Fi
     )
 
 
-def _window_ns(trace: Trace, late: list[JudgedObjective]) -> int:
-    """What it is made of now, as long as it is missed now: a minute mixes it with what was before."""
+def is_of_gaps(finding: Finding) -> bool:
+    """Whether it is about the time between tokens, and not that to the first one."""
+    return finding.message.startswith(f"{ITL} ")
+
+
+def misses(trace: Trace, late: JudgedObjective) -> str:
+    """That an objective is missed, or was, and when: "misses its objective in the last 15 s"."""
+    if late.is_past:
+        return f"missed its objective {said_when(trace, late.lapses)}"
+    if late.window_ns == WINDOW_NS:
+        return "misses its objective"
+    since_ns = NEWEST_NS if late.window_ns == NEWEST_NS else trace.end_ns - late.lapses[-1].start_ns
+    return f"misses its objective in the last {since_ns / NS_PER_S:.0f} s"
+
+
+def _lapses(trace: Trace, late: JudgedObjective) -> tuple[str, ...]:
+    """When it was missed, where the message does not say so, and that is not all along."""
+    if late.is_past or not late.lapses or (len(late.lapses) == 1 and goes_on(trace, late.lapses)):
+        return ()
+    return (f"p99 of each 5 s missed it {said_when(trace, late.lapses)} ({late.source})",)
+
+
+def _when(trace: Trace, late: list[JudgedObjective]) -> tuple[Trace, int]:
+    """The moment and the window in which to look for what it is made of.
+
+    That is now, as long as it is missed now: a minute mixes it with what was before.
+    """
+    if late[0].is_of_seconds:
+        return as_missed(trace, worst(late[0].lapses)), LENGTH_NS
     missed = {one.objective for one in late}
     is_now = any(one.is_met is False and one.objective in missed for one in judged(trace, NEWEST_NS))
-    return NEWEST_NS if is_now else WINDOW_NS
+    return trace, NEWEST_NS if is_now else WINDOW_NS
 
 
 def _seen(one: JudgedObjective) -> str:
@@ -83,16 +123,9 @@ def _limit(one: JudgedObjective) -> str:
     return two_digits(one.objective.limit_s, "s")
 
 
-def _tail_ratio(verdicts: list[JudgedObjective]) -> float:
-    """How many medians a p99 is at least; 0 where the buckets do not tell."""
-    by_percent = {one.objective.percent: one.seen for one in verdicts if one.seen is not None}
-    middle, tail = by_percent.get(50), by_percent.get(99)
-    return tail.low / middle.high if middle is not None and tail is not None and 0 < middle.high < float("inf") else 0.0
-
-
 def _tail(verdicts: list[JudgedObjective]) -> tuple[str, ...]:
-    ratio = _tail_ratio(verdicts)
-    return (f"a tail: p99 is {ratio:.0f} times the median at least (the bounds above)",) if ratio >= _TAIL else ()
+    ratio = tail_ratio(verdicts)
+    return (f"a tail: p99 is {ratio:.0f} times the median at least (the bounds above)",) if ratio >= TAIL else ()
 
 
 # -- what it is made of: the words for the message, then the evidence; and what helps -------------------------------
@@ -147,33 +180,18 @@ def _quicker_prefill(trace: Trace) -> str:
 
 
 def _gaps(trace: Trace, track: TrackId, verdicts: list[JudgedObjective], window_ns: int) -> tuple[tuple[str, ...], str]:
-    preempted = increase(trace.get(track, v.SERVER_PREEMPTIONS), window_ns, trace.end_ns)
-    if not isinstance(preempted, Unknown) and preempted.amount > 0:
-        where = source_of(trace, track, v.SERVER_PREEMPTIONS)
-        said = f"preemptions {preempted.amount:.0f} in {preempted.seconds:.0f} s ({where})"
-        return ("requests are preempted", said), more_room_in_kv(trace)
-    if (held := _held_off(trace)) is not None:
+    if (thrown_out := preempted(trace, track, window_ns)) is not None:
+        return ("requests are preempted", thrown_out.text), more_room_in_kv(trace)
+    if (held := held_off_loop(trace)) is not None:
         return ("steps wait for a CPU", held.text), "see run-queue-starvation: what keeps it from a CPU"
-    prompts = prompts_between(trace, track, window_ns) if _tail_ratio(verdicts) >= _TAIL else None
-    if prompts is not None:
-        smaller = change(trace, Feature.MAX_BATCHED_TOKENS, "smaller steps")
-        chunks = switch_on(trace, Feature.CHUNKED_PREFILL, "compute prompts in chunks")
-        cached = switch_on(trace, Feature.PREFIX_CACHING, "cache the beginnings of prompts")
-        action = one_of(chunks, smaller, cached, "prefill on servers of its own")
-        return ("prompts are computed in between", prompts.text), action
+    if (prompts := prompts_in_between(trace, track, verdicts, window_ns)) is not None:
+        return ("prompts are computed in between", prompts.text), shorter_prefills(trace)
     whole = _mean(trace, track, v.SERVER_ITL, "mean time between tokens", window_ns)
     slow = () if whole is None else (whole.text,)
     if is_gpu_busy(trace, GPU_IDLE_PERCENT):
         fewer = change(trace, Feature.MAX_RUNNING, "let fewer requests run at once")
         return ("the GPU is busy", *slow), one_of(fewer, fewer_bytes(trace))
     return ("", *slow), "see what a step waits for: the causes on the CPU side, stragglers, a GPU that is shared"
-
-
-def _held_off(trace: Trace) -> Signal | None:
-    """The loop that waits most for a CPU, where it does for much of the time: a prompt then takes longer too."""
-    held = [wait for thread in loops(trace) if (wait := held_off(trace, thread)) is not None]
-    most = max(held, key=lambda wait: wait.value, default=None)
-    return most if most is not None and most.value >= _HELD_OFF else None
 
 
 def _mean(trace: Trace, track: TrackId, metric: Metric, words: str, window_ns: int) -> Signal | None:

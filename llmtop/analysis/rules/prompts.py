@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -9,6 +11,7 @@ from llmtop.analysis.rules.signals import Signal
 from llmtop.analysis.series.rates import increase
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.model import TrackId, Unknown
+from llmtop.units import quantity
 
 if TYPE_CHECKING:
     from llmtop.model import Trace
@@ -28,6 +31,19 @@ def prompts_between(trace: Trace, track: TrackId, window_ns: int) -> Signal | No
     where = source_of(trace, track, v.total(v.SERVER_PREFILL_TIME))
     said = f"in prefill {grown.per_second:.2g} requests on average ({where})"
     return Signal(grown.per_second, said) if grown.per_second >= _PREFILLS else None
+
+
+def says_prompts(trace: Trace, track: TrackId, window_ns: int) -> Iterator[str]:
+    """How many tokens of prompts are computed, and how long prompts are."""
+    grown, firsts = (
+        increase(trace.get(track, one), window_ns, trace.end_ns)
+        for one in (v.SERVER_PROMPT_TOKENS, v.bucket(v.SERVER_TTFT, math.inf))
+    )
+    if isinstance(grown, Unknown) or isinstance(firsts, Unknown) or not firsts.amount:
+        return
+    where = source_of(trace, track, v.SERVER_PROMPT_TOKENS)
+    mean = quantity(grown.amount / firsts.amount, "tokens")
+    yield f"prompts {quantity(grown.per_second, 'tok/s')}, {mean} each on average ({where})"
 
 
 def mostly_prompts(trace: Trace, track: TrackId, window_ns: int) -> Signal | None:

@@ -147,8 +147,10 @@ class Distribution:
 
 
 @lru_cache(maxsize=16)
-def distribution(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -> Distribution | Unknown:
-    """What was observed of a latency within the last `window_ns`; kept for the quantiles that are asked for next.
+def distribution(
+    trace: Trace, track: TrackId, metric: Metric, window_ns: int, end_ns: int | None = None
+) -> Distribution | Unknown:
+    """What was observed of a latency within `window_ns` up to a moment; kept for the quantiles that are asked for next.
 
     A server that tells only how many there were and how long together has one bucket, without an end.
     """
@@ -156,7 +158,8 @@ def distribution(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -
     if not uppers:
         return why_absent(trace, track, metric)
     series = [trace.get(track, bucket(metric, upper)) for upper in uppers]
-    grown = amounts(series, window_ns, trace.end_ns)
+    end_ns = trace.end_ns if end_ns is None else end_ns
+    grown = amounts(series, window_ns, end_ns)
     known = [one for one in grown if not isinstance(one, Unknown)]
     if len(known) < len(grown):
         each, untold = next((each, one) for each, one in zip(series, grown, strict=True) if isinstance(one, Unknown))
@@ -165,7 +168,7 @@ def distribution(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -
     counts = list(accumulate(known, max))
     if not counts[-1]:
         return Unknown("no observations in the window")
-    together = increase(trace.get(track, total(metric)), window_ns, trace.end_ns)
+    together = increase(trace.get(track, total(metric)), window_ns, end_ns)
     return Distribution(uppers, tuple(counts), None if isinstance(together, Unknown) else together.amount)
 
 

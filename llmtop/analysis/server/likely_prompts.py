@@ -1,4 +1,7 @@
-"""Whether slow steps that nothing explains are likely those with a prompt: as many of them as requests that began."""
+"""Whether slow steps that nothing explains are likely those with a prompt: as many of them as requests that began.
+
+Long prompts are told by the wait for the GPU, short ones are not: both are requests that began.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +25,24 @@ _ABOUT_AS_MANY = 2.0
 
 
 def likely_prompts(trace: Trace, steps: Sequence[EngineStep], slow: Sequence[SlowStep]) -> str | None:
-    """Half a sentence with both numbers; None where it is not likely, and where launches tell which steps have prompts.
+    """A sentence with the numbers; None where it is not likely, and where launches tell which steps have prompts.
 
     A request begins to run as it is counted among those that run, or is not any more for it has finished.
     """
     if any(one.launches is not None or one.graphs for one in steps):
         return None
-    unexplained = sum(one.cause is StepCause.UNSEEN for one in slow)
+    unexplained, told = (sum(one.cause is cause for one in slow) for cause in (StepCause.UNSEEN, StepCause.PREFILL))
     begun = _grown(trace, steps, v.SERVER_REQUESTS) + _grown(trace, steps, v.SERVER_RUNNING)
     if min(unexplained, begun) < _FEWEST or not _grown(trace, steps, v.SERVER_PROMPT_TOKENS):
         return None
-    if max(unexplained, begun) > _ABOUT_AS_MANY * min(unexplained, begun):
+    if max(unexplained + told, begun) > _ABOUT_AS_MANY * min(unexplained + told, begun):
         return None
     seconds = (steps[-1].end_ns - steps[0].start_ns) / NS_PER_S
-    return f"{unexplained / seconds:.1f} slow steps/s are not explained, and {begun / seconds:.1f} requests/s began"
+    beside = f", {told / seconds:.1f} have a prompt" if told else ""
+    return (
+        f"slow steps whose cause is not seen are likely {'short ' if told else ''}prompts: "
+        f"{unexplained / seconds:.1f}/s of them{beside}, and {begun / seconds:.1f} requests/s began"
+    )
 
 
 def _grown(trace: Trace, steps: Sequence[EngineStep], metric: Metric) -> float:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from llmtop.analysis.server.step_causes import SlowStep, StepTail
     from llmtop.model import Trace
 
-_SEEN = 0.9
+SEEN = 0.9
 """Of the time: steps that make up less of it are said to be a part of all."""
 _ROWS_PER_DOUBLING = 4
 """Of the heatmap: bounds 1.19 times apart."""
@@ -67,6 +67,16 @@ class StepsView:
     notes: tuple[str, ...]
     end_ns: int
 
+    @property
+    def seen_share(self) -> float:
+        """Of the time from the first step to the last, what they make up: the rest was not seen, or nothing ran."""
+        return _seen_share(self.newest)
+
+    @property
+    def span_s(self) -> float:
+        """From the beginning of the first step to the end of the last."""
+        return _span_ns(self.newest) / NS_PER_S
+
 
 def steps_view(trace: Trace, window_ns: int = WINDOW_NS) -> StepsView | Unknown:
     """The steps of the last `window_ns`, at most 4,000 rounds of them; why there are none."""
@@ -94,10 +104,16 @@ def steps_view(trace: Trace, window_ns: int = WINDOW_NS) -> StepsView | Unknown:
     )
 
 
+def _span_ns(steps: Sequence[EngineStep]) -> int:
+    return steps[-1].end_ns - steps[0].start_ns
+
+
+def _seen_share(steps: Sequence[EngineStep]) -> float:
+    return math.fsum(one.end_ns - one.start_ns for one in steps) / max(1, _span_ns(steps))
+
+
 def _notes(trace: Trace, steps: Sequence[EngineStep], slow: Sequence[SlowStep]) -> Iterator[str]:
-    whole = steps[-1].end_ns - steps[0].start_ns
-    seen = math.fsum(one.end_ns - one.start_ns for one in steps) / whole
-    if seen < _SEEN:
+    if (seen := _seen_share(steps)) < SEEN:
         yield f"steps are a sample: those of {percent(100 * seen)} of the time were seen, or nothing ran in the rest"
     for parts, words in _NOT_TOLD_APART:
         if any(part not in steps[-1].parts for part in parts):
@@ -108,7 +124,7 @@ def _notes(trace: Trace, steps: Sequence[EngineStep], slow: Sequence[SlowStep]) 
         yield f"more work {how}: not all launches are counted"
     prompts = likely_prompts(trace, steps, slow)
     if prompts is not None:
-        yield f"prompts are likely, and cannot be told: {prompts}"
+        yield prompts
     if steps[-1].faults is None:
         yield "page faults are not told from the engine's own code: nobody counts them, or no launch told of them"
     if any(one.cause is StepCause.OWN_CODE for one in slow) and RoundPart.COLLECTION not in steps[-1].parts:

@@ -25,7 +25,7 @@ from llmtop.analysis.series.readings import (
 )
 from llmtop.analysis.server.configuration import Setting, configuration
 from llmtop.analysis.server.liveness import Life, Liveness, liveness
-from llmtop.analysis.server.objectives import JudgedObjective, judged
+from llmtop.analysis.server.objectives import JudgedObjective, judged, judged_now
 from llmtop.analysis.server.tokens import TokenRate, output_history, output_tokens, prompt_tokens
 from llmtop.frozen import frozen
 from llmtop.model import LIVE, NS_PER_S, Fact, Feature, Metric, Trace, Track, TrackId, TrackKind, Unknown
@@ -128,8 +128,13 @@ def server_view(
     return (
         view
         if isinstance(view, Unknown)
-        else replace(view, configuration=configuration(trace), objectives=judged(trace, latency_window_ns))
+        else replace(view, configuration=configuration(trace), objectives=_objectives(trace, latency_window_ns))
     )
+
+
+def _objectives(trace: Trace, window_ns: int) -> tuple[JudgedObjective, ...]:
+    """Over the window that was asked for; over the usual one with what was missed in single seconds of it."""
+    return judged_now(trace) if window_ns == LATENCY_WINDOW_NS else judged(trace, window_ns)
 
 
 def server_load(trace: Trace) -> ServerView | Unknown:
