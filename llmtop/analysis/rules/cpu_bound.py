@@ -153,7 +153,8 @@ def _is_harmful(trace: Trace, bound: ServerThread) -> bool:
         return is_loaded(trace) is True and not uses_one_unseen
     sync = bound.shares.in_cuda_sync
     below = GPU_IDLE_PERCENT if sync is not None and sync <= _HARDLY else GPU_STARVED_PERCENT
-    return is_gpu_waiting(trace, below) is True
+    # While it waits for a CPU nobody feeds the GPU: of what is left of the time, that must idle as much.
+    return is_gpu_waiting(trace, below * (1 - min(1.0, bound.shares.run_queue))) is True
 
 
 def _lacks_sync(trace: Trace, bound: ServerThread) -> Unknown | None:
