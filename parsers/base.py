@@ -23,6 +23,7 @@ class Content(StrEnum):
     SERIES = "numbers over time"
     FAULTS = "what kernels failed with"
     COUNTS = "counts of events"
+    CACHE_LINES = "cache lines that CPUs fight for"
     SCHEDULING = "how long threads waited for a CPU"
     GPU = "the GPU's name"
     TOOL_VERSION = "the version of the tool"

@@ -35,6 +35,7 @@ MODULES = (
     "compute_sanitizer",
     "perf_stat",
     "perf_sched",
+    "perf_c2c",
     "ncu_csv",
     "ncu_session_csv",
     "perf_script",

@@ -25,7 +25,7 @@ OF_KERNELS = (
     *("roofline", "warps", "mix", "samples", "sections"),
 )
 """What is told of chosen kernels, if one likes: the values of `CodeBy`, and pages of kernels."""
-OF_PRINTED = ("counts", "scheduling")
+OF_PRINTED = ("counts", "scheduling", "cache-lines")
 """The tables of what other tools have printed: of `report_printed`, which is not loaded for them."""
 BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory", "series", *OF_PRINTED, *OF_KERNELS)
 """The values of `By` and `Listed` of the analysis, which is not loaded for them, what goes over time, and those."""
@@ -317,7 +317,7 @@ def _unasked(trace: Trace) -> PartTable[Any] | None:
     """What a tool has printed; else series, of a trace that has little else: a recording, a file of series alone."""
     from llmtop.analysis.series.summary import has_series_alone
 
-    for by, told in zip(OF_PRINTED, (trace.counts, trace.scheduling), strict=True):
+    for by, told in zip(OF_PRINTED, (trace.counts, trace.scheduling, trace.cache_lines), strict=True):
         if told:
             return _all_of(trace, by)
     if not (has_series_alone(trace) or (trace.origin.is_observed and trace.series)):

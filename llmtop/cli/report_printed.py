@@ -1,10 +1,12 @@
-"""What tools have printed about CPUs, for `llmtop report --by`: counts of events, and scheduling."""
+"""What tools have printed about CPUs, for `llmtop report --by`: counts of events, scheduling, cache lines."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from llmtop.analysis.tables import csv_of_rows
+from llmtop.analysis.threads.cache_lines import TITLE as CACHE_LINES
+from llmtop.analysis.threads.cache_lines import SharedLine, code_of, line_rows, lines_table
 from llmtop.analysis.threads.event_counts import (
     TITLE,
     CountRow,
@@ -94,9 +96,68 @@ def _scheduling_record(row: SchedulingRow) -> Record:
     }
 
 
+def _lines(trace: Trace, wanted: WantedTable) -> PartTable[tuple[SharedLine, ...]]:
+    rows = line_rows(trace)
+    return PartTable(
+        CACHE_LINES,
+        trace.origin.path,
+        rows,
+        rows_of=lines_table,
+        document_of=lambda rows: {"by": wanted.by, "rows": [_line_document(row) for row in rows]},
+        csv_of=lambda rows: csv_of_rows(map(_line_record, rows)),
+        said=lambda: [str(rows)] if isinstance(rows, Unknown) else [],
+    )
+
+
+def _line_record(row: SharedLine) -> Record:
+    line = row.line
+    return {
+        "address": line.address,
+        "reader": code_of(row.reader),
+        "writer": code_of(row.writer),
+        "sharing": row.sharing if isinstance(row.sharing, Unknown) else row.sharing.value,
+        "hitm_local": line.hitm_local,
+        "hitm_remote": line.hitm_remote,
+        "peer": line.peer,
+        "share": line.share,
+        "share_of_loads": row.waiting_share,
+        "loads": line.loads,
+        "stores": line.stores,
+        "dram_local": line.dram_local,
+        "dram_remote": line.dram_remote,
+        "node": line.node,
+    }
+
+
+def _line_document(row: SharedLine) -> Json:
+    accesses = [
+        {
+            "offset": one.offset,
+            "symbol": one.symbol,
+            "object": one.object,
+            "place": one.place,
+            "nodes": one.node,
+            "remote_share": one.remote_share,
+            "local_share": one.local_share,
+            "peer_share": one.peer_share,
+            "stores_share": one.stores_share,
+            "cpus": one.cpus,
+            "pid": one.pid,
+            "tid": one.tid,
+        }
+        for one in row.line.accesses
+    ]
+    record = _line_record(row).items()
+    return {**{key: None if value is None else fact(value) for key, value in record}, "accesses": accesses}
+
+
 def _document(wanted: WantedTable, records: Iterable[Record]) -> Json:
     rows = [{key: None if value is None else fact(value) for key, value in one.items()} for one in records]
     return {"by": wanted.by, "rows": rows}
 
 
-PRINTED: Mapping[str, Callable[[Trace, WantedTable], PartTable[Any]]] = {"counts": _counts, "scheduling": _scheduling}
+PRINTED: Mapping[str, Callable[[Trace, WantedTable], PartTable[Any]]] = {
+    "counts": _counts,
+    "scheduling": _scheduling,
+    "cache-lines": _lines,
+}

@@ -9,7 +9,7 @@ Text from outside (kernel names, process titles, metric labels) enters a trace o
 Each module holds one sort of thing; all of them are imported from here.
 """
 
-from llmtop.model.counts import EventCount, ThreadScheduling
+from llmtop.model.counts import CacheLine, EventCount, LineAccess, ThreadScheduling
 from llmtop.model.engines import KEPT_NAME, Default, Engine, ExposedNumber, Feature, FormerDefault, Knob, Role
 from llmtop.model.findings import Finding, IdleTime, Issue, Severity, Stretch
 from llmtop.model.kernels import (
@@ -75,6 +75,7 @@ __all__ = [
     "TORCH_ALLOCATED",
     "TORCH_GROWN",
     "TORCH_RESERVED",
+    "CacheLine",
     "ChartKind",
     "ClockBasis",
     "ClockFit",
@@ -97,6 +98,7 @@ __all__ = [
     "KernelDetails",
     "KernelTable",
     "Knob",
+    "LineAccess",
     "Mark",
     "MarkKind",
     "Metric",

@@ -50,3 +50,62 @@ class ThreadScheduling:
     delay_max_at_ns: int | None = None
     threads: int = 1
     migrations: int | None = None
+
+
+@frozen
+class LineAccess:
+    """What some code does at an offset of a cache line, of the accesses that perf c2c has sampled.
+
+    Attributes:
+        offset: Bytes from the beginning of the line.
+        place: File and line of the source; empty where nothing tells.
+        node: The NUMA nodes that it ran on, as perf writes them.
+        remote_share, local_share, peer_share: Its parts of the line's loads that met a modified copy in the cache of
+            another socket, of another core of this one; that were answered by a peer (Arm).
+        stores_share: Its part of the line's stores, of the sort of which it has most.
+        cpus: How many CPUs did it.
+        pid, tid: Where the report tells accesses of processes, or threads, apart.
+    """
+
+    offset: int
+    symbol: str
+    object: str
+    place: str
+    node: str
+    remote_share: float
+    local_share: float
+    peer_share: float
+    stores_share: float
+    cpus: int
+    pid: int | None = None
+    tid: int | None = None
+
+
+@frozen
+class CacheLine:
+    """A cache line that several CPUs use, as perf c2c has sampled it.
+
+    Attributes:
+        share: Of all that the report counts (HITM, or snoops of peers), 0 to 1; None where it is not told.
+        hitm_local, hitm_remote: Loads that met a modified copy in another core's cache: of this socket, of another.
+        peer: Loads that a peer's cache answered (Arm, which has no HITM).
+        dram_local, dram_remote: Loads that memory answered: that of this NUMA node, that of another.
+        node: The NUMA node of its memory, as perf writes it.
+    """
+
+    address: str
+    share: float | None
+    node: str
+    hitm_local: int
+    hitm_remote: int
+    peer: int
+    loads: int
+    stores: int
+    dram_local: int
+    dram_remote: int
+    accesses: tuple[LineAccess, ...] = ()
+
+    @property
+    def hitm(self) -> int:
+        """Loads that had to wait for another core's copy, wherever."""
+        return self.hitm_local + self.hitm_remote or self.peer

@@ -19,6 +19,7 @@ MODULES = (
     "gpu_faults",
     "counts",
     "scheduling",
+    "cache_lines",
     "stalls",
     "roofline",
     "sections",
@@ -65,6 +66,10 @@ def _is_scheduled(trace: Trace, _: Context) -> bool:
     return bool(trace.scheduling)
 
 
+def _is_of_caches(trace: Trace, _: Context) -> bool:
+    return bool(trace.cache_lines)
+
+
 def _is_counted(trace: Trace, _: Context) -> bool:
     return bool(trace.counts)
 
@@ -80,6 +85,7 @@ def _is_compared(_: Trace, context: Context) -> bool:
 _NEEDS: Final[Mapping[str, Callable[[Trace, Context], bool]]] = {
     "gpu_faults": _is_of_a_fault,
     "counts": _is_counted,
+    "cache_lines": _is_of_caches,
     "scheduling": _is_scheduled,
     **dict.fromkeys(("spans", "steps", "timeline", "memory"), _is_of_time),
     **dict.fromkeys(("stacks", "threads", "syscalls", "series", "gpu"), _is_of_a_system),

@@ -15,6 +15,14 @@ def no_kernels(trace: Trace) -> Unknown | None:
 
 def not_of_kernels(trace: Trace) -> Unknown | None:
     """Why views of kernels do not apply: the file has none, and something else to look at."""
-    others = (trace.stacks, trace.series, trace.faults, trace.sanitizer, trace.counts, trace.scheduling)
+    others = (
+        trace.stacks,
+        trace.series,
+        trace.faults,
+        trace.sanitizer,
+        trace.counts,
+        trace.scheduling,
+        trace.cache_lines,
+    )
     has_others = trace.spans or any(others)
     return no_kernels(trace) if has_others else None

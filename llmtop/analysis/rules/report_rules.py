@@ -18,6 +18,7 @@ RULES: tuple[Rule, ...] = (
         "gpu_fault",
         "sanitizer_error",
         "run_queue_delays",
+        "false_sharing",
         "counted_cache_misses",
         "failed_launches",
         "failed_calls",
