@@ -8,28 +8,53 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.pages.diff.beside import function_changes
 from llmtop.analysis.pages.diff.kernels import CallTimes, KernelChange, kernel_changes
+from llmtop.analysis.pages.diff.lines import line_changes
 from llmtop.analysis.pages.diff.page import ladder_section, says
 from llmtop.analysis.tables import csv_line, csv_of
 
 if TYPE_CHECKING:
     from llmtop.analysis.pages.diff.ladder import Rung
+    from llmtop.analysis.pages.diff.lines import LineChange
     from llmtop.cli.diff_pages import Compared
 
 _COLUMNS = (
     "report", "kernel", "family", "is", "told_by", "calls_a", "calls_b", "mean_a_ns", "mean_b_ns", "median_a_ns",
-    "median_b_ns", "call_change_ns", "noise_ns", "noise_measured", "total_a_ns", "total_b_ns", "change_ns",
+    "median_b_ns", "call_change_ns", "noise_ns", "noise_measured", "total_a_ns", "total_b_ns", "change_ns", "line_a",
+    "line_b", "source",
 )  # fmt: skip
+_OF_A_LINE = "line"
 
 
 def diff_csv(compared: Sequence[Compared]) -> Iterator[str]:
-    """The table, line by line: calls and totals of a step where steps are compared; of stacks alone by function."""
+    """The table, line by line: calls and totals of a step where steps are compared; of stacks alone by function.
+
+    Below the kernels of a report are the lines of their source that wait longer or shorter.
+    """
     if not any(kernel_changes(one.before, one.after) for one in compared):
         yield from _functions(compared)
         return
     yield csv_line(_COLUMNS)
     for one in compared:
         for change in kernel_changes(one.before, one.after):
-            yield csv_line((one.name, *_cells(one, change)))
+            yield csv_line((one.name, *_cells(one, change), "", "", ""))
+        for line in line_changes(one.before, one.after):
+            yield csv_line([_line_cells(one.name, line).get(column, "") for column in _COLUMNS])
+
+
+def _line_cells(report: str, change: LineChange) -> dict[str, object]:
+    """A line of a kernel's source: what a call costs is what this line does of it."""
+    was, now = change.before, change.after
+    return {
+        "report": report,
+        "kernel": change.kernel,
+        "is": _OF_A_LINE,
+        "mean_a_ns": "" if was is None else was.cost_ns,
+        "mean_b_ns": "" if now is None else now.cost_ns,
+        "call_change_ns": change.change_ns,
+        "line_a": "" if was is None else was.place,
+        "line_b": "" if now is None else now.place,
+        "source": change.text,
+    }
 
 
 def _cells(one: Compared, change: KernelChange) -> Iterator[object]:

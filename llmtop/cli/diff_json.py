@@ -18,6 +18,7 @@ from llmtop.analysis.pages.diff.beside import (
 )
 from llmtop.analysis.pages.diff.headline import Headline, headline
 from llmtop.analysis.pages.diff.kernels import CallTimes, KernelChange, kernel_changes
+from llmtop.analysis.pages.diff.lines import LineChange, WaitingLine, line_changes
 from llmtop.analysis.pages.diff.page import says
 from llmtop.analysis.pages.diff.verdict import Outcome
 from llmtop.analysis.pages.diff.why import FactChange, why
@@ -102,6 +103,7 @@ def _comparison(one: Compared) -> Json:
         "cautions": [caution.text for caution in verdict.cautions],
         **_headline(headline(before, after), verdict.outcome),
         "kernels": [_kernel(before, after, change) for change in kernel_changes(before, after)],
+        "lines": [_line(change) for change in line_changes(before, after)],
         "findings": _findings(before, after),
         "calls": document_or_why(calls, lambda known: [asdict(change) for change in known]),
         "idle": [asdict(change) for change in idle_changes(before, after)],
@@ -161,6 +163,21 @@ def _calls(calls: CallTimes | None) -> Json:
 
 def _fact(one: FactChange) -> Json:
     return {"what": one.what, "before": fact(one.before), "after": fact(one.after), "unit": one.unit}
+
+
+def _line(change: LineChange) -> Json:
+    return {
+        "kernel": change.kernel,
+        "before": _side_of_line(change.before),
+        "after": _side_of_line(change.after),
+        "change_ns": change.change_ns,
+    }
+
+
+def _side_of_line(line: WaitingLine | None) -> Json:
+    if line is None:
+        return None
+    return {"file": line.file, "line": line.number, "text": line.text, "cost_ns": line.cost_ns}
 
 
 def _findings(before: Side, after: Side) -> Json:

@@ -240,13 +240,33 @@ def test_the_schema_can_fail(run: Run, schema: dict[str, Any]) -> None:
         jsonschema.validate(document, schema)
 
 
+def in_csv(run: Run, pair: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(run(*PAIRS[pair], "--format", "csv"))))
+
+
+def test_lines_that_wait_longer_stand_in_json_and_csv_as_in_the_text(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = parsed(run(*PAIRS["kernels"], "--format", "json"))
+    lines = document["comparisons"][0]["lines"]
+    rows = [row for row in in_csv(run, "kernels") if row["is"] == "line"]
+    monkeypatch.setenv("COLUMNS", "200")
+    text = run(*PAIRS["kernels"])
+    assert len(lines) == len(rows) > 0
+    for line, row in zip(lines, rows, strict=True):
+        assert float(row["call_change_ns"]) == line["change_ns"]
+        for side, key, cost in (("before", "line_a", "mean_a_ns"), ("after", "line_b", "mean_b_ns")):
+            one = line[side]
+            told = ("", "") if one is None else (f"{one['file']}:{one['line']}", str(one["cost_ns"]))
+            assert (row[key], row[cost]) == told
+            assert one is None or f"{one['file']}:{one['line']}" in text
+
+
 def test_csv_has_a_row_for_each_kernel_of_each_report(run: Run) -> None:
     """By hand: 555,376 and 475,840 ns a call, two calls each."""
-    (row,) = csv.DictReader(io.StringIO(run(*PAIRS["kernels"], "--format", "csv")))
+    (row,) = (row for row in in_csv(run, "kernels") if row["is"] != "line")
     assert (row["report"], row["is"], row["told_by"]) == ("B", "faster", "the only kernel of each")
     assert [row[one] for one in ("calls_a", "mean_a_ns", "mean_b_ns")] == ["2", "555376.0", "475840.0"]
     assert float(row["change_ns"]) == 2 * (475_840 - 555_376)
-    assert len(list(csv.reader(io.StringIO(run(*PAIRS["three"], "--format", "csv"))))) == 1 + 6 + 5
+    assert len([row for row in in_csv(run, "three") if row["is"] != "line"]) == 6 + 5
     assert run(*PAIRS["stacks"], "--format", "csv") == "report,function,unit,own_share_a,own_share_b\n"
 
 

@@ -136,7 +136,9 @@ def test_levels_are_those_of_the_report() -> None:
     trace = llmtop.load(UNFUSED)
     levels = llmtop.table(trace, "levels")
     reported = list(csv.DictReader(report_by(trace, "csv", "roofline").splitlines()))
-    assert list(levels["intensity"]) == [float(row["FLOP/B"]) for row in reported]
+    known = ["" if cell is None or isinstance(cell, Unknown) else str(cell) for cell in levels["intensity"]]
+    assert known == [row["FLOP/B"] for row in reported]
+    assert any(known)
     assert levels.units["peak"] == "bytes/s"
 
 

@@ -74,6 +74,12 @@ class LineChange:
         was, now = (0.0 if one is None else one.cost_ns for one in (self.before, self.after))
         return now - was
 
+    @property
+    def text(self) -> str:
+        """As it is now, or was where it is gone; empty where the source is not there."""
+        shown = self.after or self.before
+        return "" if shown is None else shown.text or ""
+
 
 def line_changes(before: Side, after: Side) -> tuple[LineChange, ...]:
     """Lines of the kernels whose time changed most, those that changed most first; none without samples of both."""
@@ -133,11 +139,10 @@ def line_table(changes: Sequence[LineChange]) -> RowTable:
 
 def _cells(change: LineChange) -> Iterator[Cell]:
     was, now = change.before, change.after
-    shown = now or was
     yield change.kernel
     yield _NEW if was is None else was.place
     yield _GONE if now is None else now.place
-    yield "" if shown is None else shown.text or ""
+    yield change.text
     yield _NEW if was is None else was.cost_ns
     yield _GONE if now is None else now.cost_ns
     yield change.change_ns
