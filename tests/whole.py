@@ -14,7 +14,7 @@ from hashlib import sha256
 from itertools import chain
 from typing import Any
 
-from llmtop.model import Series, Unknown
+from llmtop.model import NO_NOTES, Series, Unknown
 
 MANY, FIRST = 16, 4
 """Of more in a row than that the first are written out, and of the others a digest: it tells that something changed."""
@@ -50,7 +50,9 @@ def _told(name: str, value: Any) -> Iterator[str]:
 def _object(name: str, value: Any) -> Iterator[str]:
     """Its parts on one line where there is room; what it does not have is left out."""
     parts = {part: getattr(value, part) for part in _parts(value)}
-    told = {part: one for part, one in parts.items() if one is not None and one != () and one != ""}
+    told = {
+        part: one for part, one in parts.items() if one is not None and one != () and one != "" and one is not NO_NOTES
+    }
     if not any(map(_is_made_of_parts, told.values())):
         line = f"{name}: ({'; '.join(f'{part} {_word(one)}' for part, one in told.items())})"
         if len(line) <= LINE:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from llmtop.errors import ApartError, FileError
 from llmtop.freed import give_back_freed
 from llmtop.model import Trace
+from llmtop.notes import digest_of, noted
 from llmtop.parsers.progress import CURRENT, ReadingProgress
 from llmtop.parsers.registry import load
 from llmtop.text import clean
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
     from llmtop.runs import RunFiles
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Loading:
     """A report that is being read on a thread.
 
     Attributes:
+        future: What was read; exchanged, by the screen's thread alone, where names and notes change.
         files: How many files it is made of, where they may be ranks of one run.
         whole: What this file may be a rank of.
     """
@@ -52,6 +54,12 @@ class Loading:
     def trace(self) -> Trace | None:
         """What was read, once it is."""
         return self.future.result() if self.future.done() and self.error is None else None
+
+    def renote(self) -> None:
+        """Take what is kept of the report and of its kernels by now."""
+        if (trace := self.trace) is not None:
+            self.future = Future()
+            self.future.set_result(noted(trace, "" if self.files else digest_of(self.path)))
 
     @property
     def failure(self) -> str:
@@ -115,7 +123,7 @@ def _load_run(run: RunFiles, whole: Loading, own: Sequence[Loading], read: Calla
         whole.future.set_exception(error if isinstance(error, ApartError) else ApartError(str(error)))
         _load_all(own[len(results) :], read)
     else:
-        whole.future.set_result(trace)
+        whole.future.set_result(noted(trace))
         for loading in own:
             loading.future.set_exception(ApartError("it is shown with the other ranks"))
 

@@ -130,9 +130,10 @@ def _baseline(wanted: str | None, paths: Sequence[Path]) -> int:
 
 def _read(paths: Sequence[Path], wanted: str | None) -> list[Trace]:
     from llmtop.cli.waiting import telling_progress
+    from llmtop.notes import digest_of, noted
 
     with telling_progress(sys.stderr):
-        traces = [read_report([path], is_together=False) for path in paths]
+        traces = [noted(read_report([path], is_together=False), digest_of(path)) for path in paths]
     if wanted is not None:
         traces = [in_range(trace, wanted) for trace in traces]
     for trace in traces:

@@ -119,6 +119,7 @@ def run(args: argparse.Namespace) -> int:
     from llmtop.cli.inputs import STANDARD_INPUT, opened_inputs
     from llmtop.cli.waiting import telling_progress
     from llmtop.freed import give_back_columns, give_back_freed
+    from llmtop.notes import digest_of, noted
     from llmtop.parsers.source_files import with_sources
 
     if args.output is not None and any(is_same_file(args.output, path) for path in args.paths):
@@ -129,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
     give_back_columns()
     with opened_inputs(args.paths) as paths:
         with telling_progress(sys.stderr):
-            trace = with_sources(_read(args, paths), args.source_dir)
+            trace = noted(with_sources(_read(args, paths), args.source_dir), digest_of(paths[0]))
         give_back_freed()
         if list(args.paths) == [STANDARD_INPUT]:
             trace = replace(trace, origin=replace(trace.origin, path="standard input"))

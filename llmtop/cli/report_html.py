@@ -25,6 +25,7 @@ from llmtop.analysis.kernels.table import (
     stall_bars,
 )
 from llmtop.analysis.pages.damage import damage
+from llmtop.analysis.pages.noted import note_lines
 from llmtop.analysis.pages.observed import observed_lines
 from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
@@ -85,7 +86,7 @@ def _head(trace: Trace, totals: Summary) -> Iterator[str]:
         facts.append(f"{counted(totals.kernels, 'kernel')} in {counted(totals.launches, 'launch')}")
     facts += [kernel_time(trace), in_range(trace), capture_length(trace)]
     yield f"<p>{escape(' · '.join(fact for fact in facts if fact))}</p>\n"
-    yield from (f"<p>{escape(line)}</p>\n" for line in observed_lines(trace))
+    yield from (f"<p>{escape(line)}</p>\n" for line in (*note_lines(trace), *observed_lines(trace)))
 
 
 # -- what to do -------------------------------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ def report_json(trace: Trace, *, each_range: bool = False, by: PartTable[Any] | 
         ) + f'{_dumps(_kernel(entry, kernels))[:-1]}, "metrics": {metrics.written(entry.metrics)}}}'
     yield "],\n"
     rest: dict[str, Json] = {
+        **_notes(trace),
         "families": [_family(share) for share in family_shares(trace)],
         "classes": [_class(one) for one in kernel_classes(trace)],
         "ranges": [_range(share) for share in range_shares(trace, each=each_range)],
@@ -113,6 +114,16 @@ def _source(trace: Trace) -> Json:
         "directory": _named(profiling.directory(trace), "program's directory"),
         "observed": _observed(trace),
     }
+
+
+def _notes(trace: Trace) -> dict[str, Json]:
+    """What the user wrote, where they did."""
+    notes = trace.notes
+    named = sorted({*notes.names, *notes.kernels})
+    kernels = [
+        {"demangled": name, "name": notes.names.get(name, ""), "note": notes.kernels.get(name, "")} for name in named
+    ]
+    return {"notes": {"report": notes.report, "kernels": kernels}} if notes.report or kernels else {}
 
 
 def _observed(trace: Trace) -> Json:

@@ -15,6 +15,7 @@ from llmtop.analysis.kernels.lacking import lacking, typed
 from llmtop.analysis.kernels.nvtx_ranges import in_range
 from llmtop.analysis.kernels.table import Grouping, has_counters, kernel_table, roofline_view
 from llmtop.analysis.pages.damage import damage
+from llmtop.analysis.pages.noted import note_lines
 from llmtop.analysis.pages.observed import observed_lines
 from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
@@ -90,7 +91,7 @@ def _head(trace: Trace, totals: Summary) -> Iterator[str]:
         yield from (f"**damaged**: {escaped(message)}", "")
     yield f"{escaped(origin.kind)} {escaped(origin.tool_version)} {escaped(origin.gpu)}".rstrip()
     yield ""
-    for line in observed_lines(trace):
+    for line in (*note_lines(trace), *observed_lines(trace)):
         yield from (escaped(line), "")
     if not totals.launches:
         return

@@ -25,6 +25,7 @@ from llmtop.analysis.kernels.table import (
     stall_bars,
 )
 from llmtop.analysis.pages.damage import damage
+from llmtop.analysis.pages.noted import note_lines
 from llmtop.analysis.pages.observed import observed_lines
 from llmtop.analysis.pages.report import Summary, kernel_time, summary
 from llmtop.analysis.rules.registry import diagnose
@@ -137,7 +138,7 @@ def _head(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
         yield from wrapped(f"damaged: {message}", style, "  ", "    ")
     tool = " ".join(part for part in (origin.kind, origin.tool_version) if part)
     yield from wrapped(" · ".join(part for part in (tool, origin.gpu) if part), style, "  ")
-    for line in observed_lines(trace):
+    for line in (*note_lines(trace), *observed_lines(trace)):
         yield from wrapped(line, style, "  ", "    ")
     yield from wrapped(in_range(trace), style, "  ")
     yield from wrapped(of_no_range(trace), style, "  ", "    ")

@@ -35,6 +35,7 @@ from llmtop.model.marks import (
     SanitizerError,
     XidReport,
 )
+from llmtop.model.notes import NO_NOTES, Notes
 from llmtop.model.origins import KINETO, LIVE, RECORDING, ClockBasis, ClockFit, Origin, RankPart
 from llmtop.model.series import TORCH_ALLOCATED, TORCH_GROWN, TORCH_RESERVED, Metric, Reading, Series
 from llmtop.model.sources import Source, SourceLane, Sources
@@ -69,6 +70,7 @@ __all__ = [
     "NOTED_FAULTS",
     "NOTED_INSTRUCTION",
     "NOT_GIVEN_BACK",
+    "NO_NOTES",
     "NS_PER_S",
     "PLAIN_PROCESS",
     "RECORDING",
@@ -103,6 +105,7 @@ __all__ = [
     "MarkKind",
     "Metric",
     "Missing",
+    "Notes",
     "Origin",
     "ProcessEnd",
     "Quantity",

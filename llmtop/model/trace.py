@@ -9,6 +9,7 @@ from llmtop.model.counts import CacheLine, EventCount, ThreadScheduling
 from llmtop.model.findings import Issue
 from llmtop.model.kernels import KernelTable
 from llmtop.model.marks import GpuFault, Mark, SanitizerError
+from llmtop.model.notes import NO_NOTES, Notes
 from llmtop.model.origins import Origin, RankPart
 from llmtop.model.series import Metric, Reading, Series
 from llmtop.model.sources import NO_SOURCES, Sources
@@ -66,6 +67,8 @@ class Trace:
     """What perf c2c tells, the one first for which CPUs fight most."""
     parts: tuple[RankPart, ...] = ()
     """The files that it was made of, where they are several, the one whose clock it has first."""
+    notes: Notes = NO_NOTES
+    """What the user calls its kernels, and wrote of them and of it: kept by llmtop, not in the file."""
     target: Target | None = None
     """Of a recording: the server that was observed. Live it is the session's, which may exchange it."""
     _of_kind: dict[TrackKind, tuple[Track, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)

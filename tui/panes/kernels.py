@@ -21,9 +21,11 @@ from llmtop.analysis.kernels.table import (
     kernel_table,
 )
 from llmtop.model import Trace, Unknown
+from llmtop.notes import NoteKind
 from llmtop.text import clean
 from llmtop.tui.panes.lines import PagedPane
 from llmtop.tui.panes.report import IN_TIME, KernelWanted, ListPane
+from llmtop.tui.panes.view import NoteWanted
 from llmtop.tui.remembered import remember_columns, remembered_columns
 from llmtop.tui.render.histograms import ROWS, across_of, draw_histograms
 from llmtop.units import duration, percent
@@ -97,6 +99,8 @@ class KernelsPane(ListPane[KernelRows]):
         Binding("h", "histograms", "histograms", tooltip="Histograms of all launches, or the table again"),
         Binding("b", "group", "group by", tooltip="Group by name and shape, by name, not at all, or by range"),
         Binding("c", "columns", "columns", tooltip="Metrics of the report as columns of the table"),
+        Binding("e", "note('names')", "name", show=False, tooltip="What to call the kernel, in all reports"),
+        Binding("a", "note('kernels')", "note", show=False, tooltip="A note on the kernel: its details have it"),
         IN_TIME,
     ]
 
@@ -129,7 +133,7 @@ class KernelsPane(ListPane[KernelRows]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Histograms have no rows to filter or to find in time, and timelines no metrics."""
-        if action in ("filter", "clear_filter", "in_time", "columns") and self._has_histograms:
+        if action in ("filter", "clear_filter", "in_time", "columns", "note") and self._has_histograms:
             return False
         if action == "columns":
             return self._trace is not None and has_counters(self._trace)
@@ -171,6 +175,17 @@ class KernelsPane(ListPane[KernelRows]):
 
         if self._trace is not None and not no_kernels(self._trace):
             self.app.push_screen(ColumnsScreen(self._trace, self._metrics or (), self._take_columns))
+
+    def action_note(self, kind: str) -> None:
+        """Ask for what to call the kernel under the cursor, or for a note on it."""
+        rows = self.table.rows
+        if self._trace is None or not isinstance(rows, KernelRows) or not len(rows):
+            return
+        launch, notes = rows.launch(self.table.cursor), self._trace.notes
+        name = rows.kernels.table.name(launch)
+        wanted = NoteKind(kind)
+        text = (notes.names if wanted is NoteKind.NAME else notes.kernels).get(name, "")
+        self.post_message(NoteWanted(wanted, name, rows.kernels.short_name(launch), text))
 
     def _take_columns(self, names: tuple[str, ...]) -> None:
         """Show these, and remember them."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from textual.binding import Binding, BindingType
 
 from llmtop.analysis.kernels.lacking import MissingData, lacking, typed
 from llmtop.analysis.pages.report import kernel_time
 from llmtop.analysis.timeline.capture import capture_length
 from llmtop.frozen import frozen
 from llmtop.model import Fact, Issue, Severity, Trace, Unknown
+from llmtop.notes import NoteKind
 from llmtop.tui.panes.lines import LinesPane
+from llmtop.tui.panes.view import NoteWanted
 from llmtop.tui.render.lines import fact_lines, line, prose
 
 if TYPE_CHECKING:
@@ -36,6 +40,15 @@ class SessionPane(LinesPane[SessionView]):
     number = 6
     title = "Session"
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "note", "note", tooltip="A note on the report: it stands here, and llmtop keeps it"),
+    ]
+
+    def action_note(self) -> None:
+        """Ask for a note on the report."""
+        if isinstance(self._view, SessionView):
+            self.post_message(NoteWanted(NoteKind.REPORT, "", "the report", self._view.trace.notes.report))
+
     def view(self, trace: Trace) -> SessionView | Unknown:
         return SessionView(trace, lacking(trace), session_facts(trace))
 
@@ -49,6 +62,7 @@ def session_facts(trace: Trace) -> dict[str, Fact]:
     kernels = len(trace.kernels) if trace.kernels is not None else Unknown("this capture has no kernels")
     general: dict[str, Fact] = {
         "file": origin.path or Unknown("not read from a file"),
+        **({"note": trace.notes.report} if trace.notes.report else {}),
         "format": origin.kind,
         "tool version": origin.tool_version or Unknown("not written in the file"),
         "GPU": origin.gpu or Unknown("not written in the file"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from llmtop.analysis.views import Heatmap, TableView
     from llmtop.model import Stretch, Target, Trace, TrackId, What
+    from llmtop.notes import NoteKind
     from llmtop.servers.launch import Launched
     from llmtop.tui.render.look import Look
 
@@ -123,6 +124,20 @@ class CollectionWanted(Message):
         super().__init__()
         self.what = what
         self.is_wanted = is_wanted
+
+
+class NoteWanted(Message):
+    """Ask the user for a name or a note, and keep it.
+
+    Attributes:
+        key: The full name of the kernel; empty for the report on the screen.
+        called: What it is of, in short.
+        text: What there is.
+    """
+
+    def __init__(self, kind: NoteKind, key: str, called: str, text: str) -> None:
+        super().__init__()
+        self.kind, self.key, self.called, self.text = kind, key, called, text
 
 
 class StretchWanted(Message):

@@ -43,6 +43,8 @@ def launch_lines(view: LaunchView, width: int, look: Look) -> list[Strip]:
 def _lines(view: LaunchView, width: int, look: Look) -> Iterator[Strip]:
     yield from prose(view.short, width, look, "title")
     yield from prose(_what(view), width, look)
+    if view.note:
+        yield from _titled("note", view.note, width, look)
     if view.beside is not None:
         yield from _titled("baseline", view.beside.said, width, look)
     yield _blank(width, look)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmtop.errors import FilesError
+from llmtop.notes import digest_of, noted
 from llmtop.parsers.registry import load
 from llmtop.parsers.source_files import with_sources
 from llmtop.tui.loading import Loading, start_loading, start_loading_run
@@ -49,7 +50,7 @@ def explore(paths: Sequence[Path], is_one_run: bool | None = None, source_folder
 
 
 def _read(source_folders: Sequence[Path], path: Path) -> Trace:
-    return with_sources(load(path), source_folders)
+    return noted(with_sources(load(path), source_folders), digest_of(path))
 
 
 def _started(paths: Sequence[Path], is_one_run: bool | None, read: Callable[[Path], Trace] = load) -> Sequence[Loading]:

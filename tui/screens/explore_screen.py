@@ -15,6 +15,7 @@ from textual.message import Message
 from llmtop.analysis.pages.damage import damage
 from llmtop.errors import ApartError
 from llmtop.model import Trace
+from llmtop.notes import NoteKind, digest_of, keep
 from llmtop.text import clean
 from llmtop.tui.app import LlmtopApp
 from llmtop.tui.faults import FaultBorder
@@ -24,7 +25,7 @@ from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.lines import TextPane
 from llmtop.tui.panes.recorded import all_views, by_digit, views_of
 from llmtop.tui.panes.report import KernelWanted, ListPane
-from llmtop.tui.panes.view import LAST_DIGIT, RECORDED, Baseline, StretchWanted, View
+from llmtop.tui.panes.view import LAST_DIGIT, RECORDED, Baseline, NoteWanted, StretchWanted, View
 from llmtop.tui.render.lines import width_of
 from llmtop.tui.screens.beyond import NumberedScreen, ViewBeyond
 from llmtop.tui.screens.holding import SHORT_S
@@ -111,6 +112,12 @@ class ReportView(Vertical, FaultBorder):
                 view.within(self.context)
                 view.show(self.report.trace)
         self.renew()
+
+    def show_anew(self) -> None:
+        """Give the views that were made what the file is now."""
+        if self.report.trace is not None:
+            for view in self._views.values():
+                _give(view, self.report.trace)
 
     def show_stretch(self, stretch: Stretch) -> None:
         """Have the active view show a stretch of time."""
@@ -439,6 +446,30 @@ class ExploreScreen(NumberedScreen):
             self.show_view(found)
             self.reports[self.active].show_stretch(message.stretch)
 
+    def on_note_wanted(self, message: NoteWanted) -> None:
+        """Ask for a name or a note; what is kept shows in all files at once."""
+        key = message.key or self._digest()
+        if not key:
+            self.notify("a note is of one file, by its content: this is none", severity="warning", markup=False)
+            return
+        # Imported here: few readers write anything down.
+        from llmtop.tui.screens.note import NoteDialog
+
+        title = f"{_NOTES[message.kind]} {message.called}"
+        self.app.push_screen(NoteDialog(title, message.text, partial(self._keep, message.kind, key)))
+
+    def _digest(self) -> str:
+        loading = self.loadings[self.active]
+        return "" if loading.files else digest_of(loading.path)
+
+    def _keep(self, kind: NoteKind, key: str, text: str) -> None:
+        keep(kind, key, text)
+        for report in self.reports:
+            report.report.renote()
+            report.show_anew()
+        if self.baseline is not None:
+            self._compare_with(self.baseline)
+
     def on_kernel_wanted(self, message: KernelWanted) -> None:
         trace = self.loadings[self.active].trace
         if trace is not None:
@@ -448,6 +479,7 @@ class ExploreScreen(NumberedScreen):
             self.app.push_screen(KernelScreen(trace, message.launch, read, baseline))
 
 
+_NOTES = {NoteKind.NAME: "name of", NoteKind.KERNEL: "note on", NoteKind.REPORT: "note on"}
 _REFUSED = "it has no views: it could not be read"
 
 

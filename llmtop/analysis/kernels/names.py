@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.text import base_name, shorten
@@ -18,7 +19,9 @@ _LONGEST = 20_000
 _FILLER = frozenset({"void", "const", "int", "unsigned", "long", "bool", "char", "unnamed", "native", "detail", "std"})
 
 
-def short_names(names: Sequence[str], functions: Sequence[str]) -> tuple[str, ...]:
+def short_names(
+    names: Sequence[str], functions: Sequence[str], given: Mapping[str, str] = MappingProxyType({})
+) -> tuple[str, ...]:
     """Short forms of `names`, of the same order, different wherever the names are.
 
     A kernel whose name says what it computes is called so (`kernel_family`); another one keeps its function's name.
@@ -28,6 +31,7 @@ def short_names(names: Sequence[str], functions: Sequence[str]) -> tuple[str, ..
     Args:
         names: Distinct demangled names.
         functions: The function's own name of each.
+        given: What the user calls some of them.
 
     >>> add, mul = (f"void tiles::run<4, tiles::{op}<float>>(int)" for op in ("add", "mul"))
     >>> short_names([add, mul, "void step(int)"], ["run", "run", "step"])
@@ -39,11 +43,11 @@ def short_names(names: Sequence[str], functions: Sequence[str]) -> tuple[str, ..
     titles = [kernel_kind(name).title for name in names]
     for i, function in enumerate(functions):
         members[titles[i] or function or base_name(names[i])].append(i)
-    shorts = [""] * len(names)
+    shorts = [given.get(name, "") for name in names]
     for base, places in members.items():
         suffixes = _suffixes([names[place] for place in places], has_title=bool(titles[places[0]]))
         for place, suffix in zip(places, suffixes, strict=True):
-            shorts[place] = base + suffix
+            shorts[place] = shorts[place] or base + suffix
     return tuple(_numbered(shorts))
 
 

@@ -225,8 +225,8 @@ class Kernels:
 
     @cached_property
     def short_names(self) -> tuple[str, ...]:
-        """By name id; different where the names are."""
-        return short_names(self.table.names, self.table.functions)
+        """By name id; different where the names are, and what the user calls them where they have."""
+        return short_names(self.table.names, self.table.functions, self.trace.notes.names)
 
     @cached_property
     def ranges(self) -> Sequence[Path]:

@@ -83,6 +83,7 @@ class LaunchView:
         beside: What differs from a baseline, where there is one.
         call: What launched it; None of a report without a timeline.
         step: In which it was launched; None where there are no steps, or it is in none.
+        note: What the user wrote of it; empty where nothing.
     """
 
     launch: int
@@ -110,6 +111,7 @@ class LaunchView:
     beside: LaunchBeside | None = None
     call: LaunchCall | Unknown | None = None
     step: StepOfLaunch | None = None
+    note: str = ""
 
     @property
     def verdict(self) -> Verdict | Unknown:
@@ -134,8 +136,7 @@ def launch_view(trace: Trace, launch: int, reports: Sequence[tuple[str, Trace]] 
     facts, metrics, details = kernels.facts(launch), kernels.metrics(launch), kernels.table.details
     ns, short = kernels.table.duration_ns[launch], kernels.short_name(launch)
     share, when = kernels.share(ns), launch_stretch(trace, launch)
-    command, no_command = missing_of_launch(trace, launch)
-    call = launch_call(trace, launch)
+    (command, no_command), call = missing_of_launch(trace, launch), launch_call(trace, launch)
     return LaunchView(
         launch=launch,
         launches=len(kernels.table),
@@ -161,6 +162,7 @@ def launch_view(trace: Trace, launch: int, reports: Sequence[tuple[str, Trace]] 
         sent=_sent(trace, launch, ns),
         call=call,
         step=step_of_launch(trace, launch),
+        note=trace.notes.kernels.get(kernels.table.name(launch), ""),
     )
 
 
