@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from math import isfinite
+from heapq import nlargest
+from math import fsum, isfinite
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from llmtop import ids
+from llmtop import vocabulary as v
 from llmtop.analysis.roofline.server import server_roofline
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.series.readings import gpu_tracks, latest
 from llmtop.analysis.server.liveness import Life, liveness
 from llmtop.analysis.server.view import server_view
 from llmtop.analysis.threads.shares import threads_view
-from llmtop.facts import GpuFact, NeighbourFact, ProcessFact
+from llmtop.facts import GpuFact, ProcessFact
 from llmtop.frozen import frozen
 from llmtop.model import Target, Trace, Track, TrackKind, Unknown
 from llmtop.vocabulary import is_part, parted
@@ -50,9 +53,13 @@ _UNITS: Final[Mapping[str, tuple[str, float]]] = {
 }
 """Base units (https://prometheus.io/docs/practices/naming/), and what one of ours is of them."""
 _SPANS: Final = {"s": "second", "min": "minute"}
-_PER_THREAD: Final = frozenset({TrackKind.THREAD, TrackKind.GPU_PROCESS, TrackKind.ENDED})
-"""Not told one by one: threads of a server come and go by hundreds; their roles are."""
+_NOT_EACH: Final = frozenset({TrackKind.THREAD, TrackKind.GPU_PROCESS, TrackKind.ENDED, TrackKind.NEIGHBOUR})
+"""Not told one by one: threads of a server come and go by hundreds, and programs beside it by thousands; their roles
+and names are."""
 _LABEL: Final = "label"
+_NEIGHBOURS: Final = 5
+"""Names of programs beside the server at a time: they come and go, and each is a series that a database keeps."""
+_OTHERS: Final = "(others)"
 
 
 @frozen
@@ -81,6 +88,7 @@ def exposition(trace: Trace, target: Target | None) -> bytes:
 def exported(trace: Trace, target: Target | None) -> Iterator[ExportedSample]:
     """All values of a moment."""
     yield from _series(trace)
+    yield from _neighbours(trace)
     if target is not None:
         yield from _server(trace)
         yield from _roles(trace)
@@ -116,7 +124,7 @@ def _series(trace: Trace) -> Iterator[ExportedSample]:
     """The newest value of each series: of a GPU, a process, the machine, llmtop itself."""
     for (track_id, _), series in trace.series.items():
         track, metric = trace.tracks.get(track_id), series.metric
-        if track is None or track.kind in _PER_THREAD or is_part(metric):
+        if track is None or track.kind in _NOT_EACH or is_part(metric):
             continue
         value = latest(trace, track_id, metric)
         if isinstance(value, Unknown):
@@ -126,6 +134,21 @@ def _series(trace: Trace) -> Iterator[ExportedSample]:
         about = f"{metric.title} ({series.source})" if metric.title else series.source
         full, scale = _full_name(name, metric.unit)
         yield ExportedSample(full, about, metric.counter, (*_labels(track), *of_label), value * scale)
+
+
+def _neighbours(trace: Trace) -> Iterator[ExportedSample]:
+    """CPUs that programs beside the server use, by name: the largest few, and all others that were told of together."""
+    cores: dict[str, float] = {}
+    for track in trace.tracks_of(TrackKind.NEIGHBOUR):
+        used = latest(trace, track.id, v.NEIGHBOUR_CPU)
+        if not isinstance(used, Unknown):
+            name = track.name.partition("/")[0]  # kworker/3:1, of which each CPU has several
+            cores[name] = cores.get(name, 0.0) + used
+    largest = dict(nlargest(_NEIGHBOURS, cores.items(), key=itemgetter(1)))
+    rest = [used for name, used in cores.items() if name not in largest]
+    about = f"CPUs that programs beside the server use, by name: the {_NEIGHBOURS} largest, and the others together"
+    for name, used in (*largest.items(), *([(_OTHERS, fsum(rest))] if rest else ())):
+        yield ExportedSample(f"{_PREFIX}_neighbour_cpu_cores", about, False, (("name", name),), used)
 
 
 def _full_name(name: str, unit: str) -> tuple[str, float]:
@@ -146,8 +169,6 @@ def _labels(track: Track) -> tuple[tuple[str, str], ...]:
             return ("gpu", ids.gpu_label(track.id)), ("uuid", _fact(track, GpuFact.UUID))
         case TrackKind.PROCESS:
             return ("role", _fact(track, ProcessFact.ROLE)), ("pid", str(ids.pid(track.id)))
-        case TrackKind.NEIGHBOUR:
-            return ("name", track.name), ("pid", str(ids.pid(track.id))), ("cgroup", _fact(track, NeighbourFact.CGROUP))
         case TrackKind.SERVER | TrackKind.ENDPOINT:
             return (("port", ids.port(track.id)),)
         case _:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from llmtop.cli.moments import add_at_argument
 from llmtop.cli.output import add_output_argument
 from llmtop.errors import ApartError, FileError, UsageError
+from llmtop.text import did_you_mean
 
 if TYPE_CHECKING:
     from llmtop.cli.part_table import PartTable
@@ -31,6 +32,16 @@ BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memo
 """The values of `By` and `Listed` of the analysis, which is not loaded for them, what goes over time, and those."""
 SOURCE_DIR = "a folder with source files that a report names and does not hold; may be given several times"
 TOGETHER = "several files are ranks of one run, even if nothing in them says so"
+
+
+_KERNELS = ("kernel", "kernels")
+
+
+def _by(text: str) -> str:
+    """An argparse type: the kernels themselves are no part of a report, but what it is of."""
+    if text not in BY and did_you_mean(text, _KERNELS):
+        raise argparse.ArgumentTypeError(f"kernels are what a report lists anyway: leave {text!r} out")
+    return text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_parts(parser)
     parser.add_argument(
         "--by",
+        type=_by,
         choices=BY,
         help="add a table of a timeline's time, calls, copies or memory, of numbers over time, of where in their code "
         "kernels wait, of their occupancy, or of what they move through the memory system; as csv that table alone",
@@ -223,16 +235,18 @@ def _only_where(trace: Trace, condition: str) -> Trace:
     from llmtop.analysis.kernels.absent import no_kernels
     from llmtop.analysis.kernels.conditions import ConditionError, condition_of
     from llmtop.analysis.kernels.only_where import only_where
-    from llmtop.model import Unknown
+    from llmtop.model import Unknown, UnknownKind
 
     try:
         condition_of(condition)
     except ConditionError as error:
         raise UsageError(f"--where {condition}: {error}") from error
     chosen = no_kernels(trace) or only_where(trace, condition)
-    if isinstance(chosen, Unknown):
-        raise FileError(f"{trace.origin.path}: {chosen}")
-    return chosen
+    if not isinstance(chosen, Unknown):
+        return chosen
+    if chosen.kind is UnknownKind.MISWRITTEN:
+        raise UsageError(f"--where {condition}: {chosen}")
+    raise FileError(f"{trace.origin.path}: {chosen}")
 
 
 def in_range(trace: Trace, wanted: str) -> Trace:

@@ -31,9 +31,12 @@ _WIDTH = 44
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    from llmtop.cli.live import seconds
+    from llmtop.cli.live import add_attach_argument, seconds
 
-    parser.add_argument("source", metavar="FILE|PID", help="a recording, or any process of a server that runs here")
+    parser.add_argument(
+        "source", metavar="FILE|PID", nargs="?", help="a recording, or any process of a server that runs here"
+    )
+    add_attach_argument(parser)
     parser.add_argument("-o", "--output", metavar="OUT", type=new_file, required=True, help="a new file")
     parser.add_argument("--html", action="store_true", help="write one self-contained page, not a recording")
     add_at_argument(parser)
@@ -58,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
         FileError: The recording cannot be read, or the output is there already or cannot be written.
         UsageError: Nobody can be asked, or --at is no moment of it.
     """
+    if (args.source is None) == (args.attach is None):
+        raise UsageError("give one thing to share: a recording, or the server of a process (--attach PID)")
     if args.at is not None and not args.html:
         raise UsageError("--at takes the moment of a page: it goes with --html")
     if args.output.exists():
@@ -75,9 +80,11 @@ def _recording(args: argparse.Namespace, stack: ExitStack) -> Path:
     from llmtop.parsers.compressed import private_folder
     from llmtop.parsers.registry import plain_recording
 
-    path = Path(args.source)
-    if not path.exists() and args.source.isdecimal():
-        return _record(int(args.source), args.seconds, stack.enter_context(private_folder(path)) / "live.llmtop")
+    path = Path(args.source or "")
+    is_file = args.attach is None and (path.exists() or not args.source.isdecimal())
+    if not is_file:
+        pid = args.attach or int(args.source)
+        return _record(pid, args.seconds, stack.enter_context(private_folder(args.output)) / "live.llmtop")
     plain = plain_recording(path, stack)
     if plain is None:
         raise FileError(
@@ -109,9 +116,9 @@ def _share(args: argparse.Namespace, recording: Path, stack: ExitStack) -> int:
         copy = stack.enter_context(private_folder(args.output)) / "shared.llmtop"
         moments = write_copy(rows, copy, secrets.without)
     except OSError as error:
-        raise FileError(f"{args.source} cannot be copied: {error.strerror}") from error
+        raise FileError(f"{args.source or recording} cannot be copied: {error.strerror}") from error
     if not moments:
-        raise FileError(f"{args.source} is a recording without a moment: copy it again")
+        raise FileError(f"{args.source or recording} is a recording without a moment: copy it again")
     for line in _told(secrets.removals, rows):
         print(line, file=sys.stderr)
     if not args.yes and not _is_wanted(args.output):

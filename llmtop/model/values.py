@@ -25,6 +25,8 @@ class UnknownKind(StrEnum):
     """The file has it, outside of what was to be looked at."""
     PASSING = "passing"
     """It comes with time, or is asked for by who looks live: of a recording its remedy is of no use."""
+    MISWRITTEN = "miswritten"
+    """Whatever it is asked of, it has no answer: what was asked is written wrongly."""
     FAILED = "failed"
     """The program failed: no profiler tells what it would have."""
 

@@ -23,7 +23,7 @@ from llmtop.analysis.series.readings import latest
 from llmtop.cli import main
 from llmtop.cli.export import MetricsServer, address, is_own
 from llmtop.cli.exposition import exported, exposition
-from llmtop.model import LIVE, NS_PER_S, Missing, Trace, Unknown, What
+from llmtop.model import LIVE, NS_PER_S, Missing, Series, Trace, Track, TrackKind, Unknown, What
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, live_trace, probed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,6 +80,22 @@ def test_each_scene_is_a_page_that_prometheus_reads(scene: Scene) -> None:
         assert re.fullmatch(r"llmtop_[a-z0-9_]+[a-z0-9]", one.name)
         assert not re.search(r"_([a-z]+)_\1$", one.name)
         assert names.setdefault(one.name, [name for name, _ in one.labels]) == [name for name, _ in one.labels]
+
+
+def test_programs_beside_the_server_are_few_series_however_many_they_are() -> None:
+    trace = live_trace(Scene())
+    end_ns = trace.end_ns
+    used = {f"make-{i % 7}/{i}": 0.1 * (1 + i % 7) for i in range(70)}
+    tracks = {ids.neighbour(i): Track(ids.neighbour(i), TrackKind.NEIGHBOUR, name) for i, name in enumerate(used)}
+    series = {
+        (track, v.NEIGHBOUR_CPU.name): Series.of(track, v.NEIGHBOUR_CPU, "/proc", [(end_ns, cores)])
+        for track, cores in zip(tracks, used.values(), strict=True)
+    }
+    busy = replace(trace, tracks={**trace.tracks, **tracks}, series={**trace.series, **series})
+    found = {labels: value for (name, labels), value in parsed(busy).items() if name == "llmtop_neighbour_cpu_cores"}
+    assert found == pytest.approx(
+        {("make-6",): 7.0, ("make-5",): 6.0, ("make-4",): 5.0, ("make-3",): 4.0, ("make-2",): 3.0, ("(others)",): 3.0}
+    )
 
 
 def test_what_is_not_known_is_absent_and_says_why() -> None:

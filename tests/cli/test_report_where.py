@@ -39,7 +39,10 @@ WHOLE = "the report without --where has it"
     [
         ("duration >", 2, '--where duration >: the condition ends where a value after ">" is expected'),
         ("dramm% > 1", 1, "no column and no metric is called dramm%; the nearest is dram% (docs/filters.md)"),
-        ("duration > 1", 1, "duration needs a unit, as in duration > 1us (docs/filters.md)"),
+        ("duration > 1", 2, "duration needs a unit, as in duration > 1us (docs/filters.md)"),
+        ("duration > 1 and dramm% > 1", 1, "no column and no metric is called dramm%"),
+        ("dram% > 2s", 2, "--where dram% > 2s: dram% is no time, as 2s is"),
+        ("name > f", 2, "name is a text, and no text is > another"),
         ("dram% > 200", 1, "there is no kernel for which dram% > 200"),
     ],
 )

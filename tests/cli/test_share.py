@@ -101,8 +101,17 @@ def test_nothing_is_recorded_that_has_no_place(tmp_path: Path, capsys: pytest.Ca
     assert said.endswith(f"there is no folder {tmp_path / 'no'}; name another")
 
 
-def test_a_process_that_runs_is_recorded_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("how", [[], ["--attach"], ["-p"]])
+def test_a_process_that_runs_is_recorded_first(
+    how: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pid = str(1 << 22)
-    assert share(pid, "-o", tmp_path / "copy", "--yes", "--seconds", "1") == 1
+    assert share(*how, pid, "-o", tmp_path / "copy", "--yes", "--seconds", "1") == 1
     assert pid in capsys.readouterr().err
     assert not (tmp_path / "copy").exists()
+
+
+def test_one_thing_is_shared(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for sources in ((), (path, "--attach", "1")):
+        assert share(*sources, "-o", tmp_path / "copy", "--yes") == 2
+        assert "give one thing to share" in capsys.readouterr().err

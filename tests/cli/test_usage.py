@@ -16,6 +16,8 @@ from llmtop.cli import main
             "llmtop report: there is no --formt: did you mean --format? (llmtop report --help)",
         ),
         (["report", "x", "--format", "jsn"], "llmtop report: argument --format: there is no 'jsn': did you mean json?"),
+        (["report", "x", "--by", "kernl"], "argument --by: kernels are what a report lists anyway: leave 'kernl' out"),
+        (["report", "x", "--by", "warp"], "argument --by: there is no 'warp': did you mean warps?"),
         (["report", "x", "--format", "?"], "llmtop report: argument --format: there is no '?', but text, json, md"),
         (["record", "--when", "ttft_p9 > 1s"], "there is no number 'ttft_p9': did you mean ttft_p99?"),
         (["record", "--when", "zz > 1s"], "there is no number 'zz', as in 'ttft_p99 > 1s for 10s'"),

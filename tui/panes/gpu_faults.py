@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from llmtop.analysis.tables import RowTable
+    from llmtop.analysis.views import Cell
     from llmtop.tui.panes.view import Paragraphs
     from llmtop.tui.render.look import Look
 
@@ -28,7 +29,7 @@ _COLUMNS = (
 )
 _NO_FAULTS = Unknown("this is no core dump of a GPU")
 _ACROSS = 4
-_GONE = "-"
+_GONE = Unknown("the warp had ended before the GPU was read, as it may behind a store")
 
 
 class GpuFaultsPane(ListPane[tuple[GpuFault, ...]]):
@@ -52,7 +53,7 @@ class GpuFaultsPane(ListPane[tuple[GpuFault, ...]]):
         return tuple(_details(view[key]))
 
 
-def _row(fault: GpuFault) -> tuple[str | float, ...]:
+def _row(fault: GpuFault) -> tuple[Cell, ...]:
     index, stood = "{},{},{}".format, fault.stood
     place = f"{fault.function}+{fault.offset:#x}" if isinstance(fault.place, Unknown) else fault.place
     if stood is None:
@@ -65,6 +66,8 @@ def _details(fault: GpuFault) -> Iterator[tuple[str, str]]:
     yield f"{fault.exception} in {fault.kernel}", "title"
     yield f"{fault.function or 'an unknown function'}+{fault.offset:#x} ({fault.pc:#x}): {fault.instruction}", "text"
     yield f"{fault.place}", "text"
+    if fault.stood is None:
+        yield f"block and thread are not known: {_GONE.reason}", "dim"
     if (address := accessed(fault)) is not None:
         yield f"address {address:#x}, as the registers stand", "text"
     if not fault.registers:

@@ -130,6 +130,10 @@ class ConditionError(Exception):
     """A condition that cannot be read, or not be asked, in one line."""
 
 
+class NoSuchNameError(ConditionError):
+    """A condition on what these kernels do not have: of others it may be asked."""
+
+
 def looks_like_condition(text: str) -> bool:
     """Whether a text that may be one of both is meant as a condition, and not to be looked for in names.
 

@@ -10,9 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias
 
-from llmtop.analysis.kernels.conditions import Comparison, Condition, ConditionError, comparisons, condition_of, holds
+from llmtop.analysis.kernels.conditions import (
+    Comparison,
+    Condition,
+    ConditionError,
+    NoSuchNameError,
+    comparisons,
+    condition_of,
+    holds,
+)
 from llmtop.frozen import frozen
-from llmtop.model import Unknown
+from llmtop.model import Unknown, UnknownKind
 
 if TYPE_CHECKING:
     from llmtop.analysis.kernels.conditions import Holds
@@ -21,6 +29,7 @@ if TYPE_CHECKING:
 
 Values: TypeAlias = "Callable[[Kernels, Row], Sequence[Cell]]"
 """Of a row the values of which any may hold: it has launches in several ranges."""
+_MANUAL = "docs/filters.md"
 _ASKED = 16
 """Rows that are asked for a name that is no column's: reports have the same metrics of most kernels."""
 _SAME = {"kernel": "name", "nvtx": "range"}
@@ -48,8 +57,10 @@ def rows_where(kernels: Kernels, rows: Sequence[Row], fields: Sequence[ColumnFie
         condition = condition_of(text)
         named = {one.name: _named(kernels, rows, fields, one.name) for one in comparisons(condition)}
         return [row for row in rows if _holds(kernels, row, condition, named)]
+    except NoSuchNameError as error:
+        return Unknown(str(error), _MANUAL)
     except ConditionError as error:
-        return Unknown(str(error), "docs/filters.md")
+        return Unknown(str(error), _MANUAL, UnknownKind.MISWRITTEN)
 
 
 def _holds(kernels: Kernels, row: Row, condition: Condition, named: Mapping[str, _Named]) -> Holds:
@@ -83,7 +94,7 @@ def _named(kernels: Kernels, rows: Sequence[Row], fields: Sequence[ColumnField],
     if wanted in metrics:
         return _Named(_metric_of(metrics[wanted]), kernels.unit(metrics[wanted]))
     near = get_close_matches(wanted, [*known, *_SAME, *metrics], n=1, cutoff=0)
-    raise ConditionError(f"no column and no metric is called {name}; the nearest is {metrics.get(near[0], near[0])}")
+    raise NoSuchNameError(f"no column and no metric is called {name}; the nearest is {metrics.get(near[0], near[0])}")
 
 
 def _keys(field: ColumnField) -> Iterator[str]:
