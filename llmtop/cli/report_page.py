@@ -96,7 +96,10 @@ td.t {{ min-width: 12rem; max-width: 30rem; overflow-wrap: anywhere; }} td summa
   text-decoration: underline dotted var(--dim); }} td summary::-webkit-details-marker {{ display: none; }}
 @media (max-width: 40rem) {{ .bars {{ grid-template-columns: 1fr auto auto; }}
   .bars .name {{ grid-column: 1 / -1; margin-top: .3rem; }}
-  td.t {{ min-width: 5.5rem; }} th, td {{ padding: .25rem .35rem; }}
+  .wide svg {{ min-width: 32rem; }} svg text {{ font-size: 13px; }}
+  table {{ font-size: .75rem; }} td.t {{ min-width: 4.8rem; }}
+  th, td {{ padding: .25rem .3rem; white-space: normal; }} :is(td:first-child, td:last-child) {{
+  overflow-wrap: anywhere; min-width: 3.3rem; }} td:last-child {{ min-width: 5rem; }}
   body {{ padding: .7rem; }} .verdict {{ font-size: 1.05rem; }} }}
 @media print {{ .table {{ max-height: none; overflow: visible; }} pre button, .filter {{ display: none; }} }}
 """
