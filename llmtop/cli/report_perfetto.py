@@ -7,7 +7,8 @@ is a slice ("X"); events are instants ("i"). The format: Trace Event Format, Goo
 from __future__ import annotations
 
 import json
-from itertools import count, pairwise
+from itertools import count, groupby, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from llmtop import ids
@@ -60,6 +61,7 @@ def _events(trace: Trace) -> Iterator[dict[str, Json]]:
     for (id, _), series in trace.series.items():
         if id in pids and not is_part(series.metric):
             yield from _counter(trace, series, pids[id])
+            yield from _changes(trace, series, pids[id])
     by_name = {str(id): pid for id, pid in pids.items()}
     for mark in trace.marks:
         told: dict[str, Json] = {"kind": str(mark.kind), "severity": str(mark.severity)}
@@ -88,6 +90,16 @@ def _counter(trace: Trace, series: Series, pid: int) -> Iterator[dict[str, Json]
     for t_ns, value in rate_samples(series) if metric.counter else series:
         if value is not None:
             yield {"ph": "C", "name": name, "pid": pid, "ts": t_ns / _NS_PER_US, "args": {"value": value}}
+
+
+def _changes(trace: Trace, series: Series, pid: int) -> Iterator[dict[str, Json]]:
+    """Of codes and bits, of which a counter has the number alone, what they stand for, when they become another."""
+    if series.metric.unit not in v.SIGNS:
+        return
+    known = ((t_ns, value) for t_ns, value in series if value is not None)
+    for value, samples in groupby(known, key=itemgetter(1)):
+        name = f"{names_of(trace, series)[1]}: {v.said(series.metric, value)}"
+        yield _instant(next(samples)[0], name, pid, {"value": value})
 
 
 def _instant(t_ns: int, name: str, pid: int | None, args: dict[str, Json]) -> dict[str, Json]:

@@ -94,11 +94,24 @@ def test_counters_are_the_samples_in_their_units() -> None:
     assert any(one["name"] == "own CPU (ns/s)" for one in events(trace))
 
 
+def test_what_codes_and_bits_stand_for_is_told_when_it_changes() -> None:
+    trace, key = live_trace(), (ids.gpu(0), v.GPU_CLOCK_REASONS.name)
+    samples: list[tuple[int, float | None]] = list(enumerate((0.0, 0.0, None, 4.0, 4.0, 0x24, 0.0)))
+    series = {**trace.series, key: Series.of(*key[:1], v.GPU_CLOCK_REASONS, "NVML", samples)}
+    found = [one for one in events(replace(trace, series=series)) if one["name"].startswith("throttle: ")]
+    assert [(one["ph"], one["ts"], one["name"], one["args"]["value"]) for one in found] == [
+        ("i", 0, "throttle: none", 0.0),
+        ("i", 0.003, "throttle: power cap", 4.0),
+        ("i", 0.005, "throttle: power cap, too hot (driver slows it)", 0x24),
+        ("i", 0.006, "throttle: none", 0.0),
+    ]
+
+
 def test_marks_and_findings_are_instants() -> None:
     scene = live_trace()
     mark = Mark(scene.end_ns - NS_PER_S, MarkKind.XID, ids.gpu(0), "XID 79", Severity.ERROR)
     found = events(replace(scene, marks=(mark,)))
-    instants = [one for one in found if one["ph"] == "i"]
+    instants = [one for one in found if one["ph"] == "i" and "severity" in one["args"]]
     assert (instants[0]["name"], instants[0]["ts"], instants[0]["s"]) == ("XID 79", mark.t_ns / 1000, "p")
     assert Counter(one["s"] for one in instants)["g"] == len(instants) - 1 > 0
 

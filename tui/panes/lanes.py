@@ -15,6 +15,7 @@ from llmtop.analysis.pages.correlate import Correlations, correlations
 from llmtop.analysis.pages.lanes import lane_behind, lanes_view
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.series.readings import as_of, target_gpus, why_no_gpu
+from llmtop.analysis.series.recorded import told_of
 from llmtop.analysis.threads.idle_causes import IdleCauses, idle_causes
 from llmtop.analysis.views import Lanes
 from llmtop.frozen import frozen
@@ -159,7 +160,7 @@ def _analysis(about: list[Trace], gpu: TrackId | None, window_ns: int) -> IdleAn
     Textual's workers stay until Python looks for cycles among its oldest objects, and with them what they were given.
     """
     trace = about.pop()
-    return IdleAnalysis(idle_causes(trace, gpu, window_ns), correlations(trace, gpu))
+    return told_of(trace, IdleAnalysis(idle_causes(trace, gpu, window_ns), correlations(trace, gpu)))
 
 
 def _rows_below(height: int, view: Lanes) -> int:

@@ -8,6 +8,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from llmtop.analysis.pages.roofline import has_trail, roofline, why_no_roofline
+from llmtop.analysis.series.recorded import told_of
 from llmtop.analysis.views import RooflineView
 from llmtop.model import Unknown
 from llmtop.tui.panes.base import CALM_NS
@@ -71,7 +72,7 @@ class RooflinePane(PagedPane[RooflineView]):
         from llmtop.analysis.pages.token_budget import token_budget
         from llmtop.tui.render.token_budget import draw_token_budget, why_no_token_budget
 
-        found = token_budget(self._trace, self.context.target)
+        found = told_of(self._trace, token_budget(self._trace, self.context.target))
         if isinstance(found, Unknown):
             return why_no_token_budget(found, width, look)
         return draw_token_budget(found, width, height // 2, look)

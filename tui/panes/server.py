@@ -10,6 +10,7 @@ from textual.content import Content
 from llmtop import ids
 from llmtop.analysis.pages.batch_advice import batch_advice
 from llmtop.analysis.series.readings import NO_TARGET
+from llmtop.analysis.series.recorded import told_of
 from llmtop.analysis.server.history import WINDOW_NS, server_history
 from llmtop.analysis.server.requests import requests_view
 from llmtop.analysis.server.view import ServerView, server_view
@@ -63,12 +64,10 @@ class ServerPane(Pane[ServerView]):
         return [*strips, *gap, *draw_lanes(server_history(self._trace), width, room, look, most_rows=_MOST_ROWS)]
 
     def _requests(self, trace: Trace, width: int, look: Look) -> list[Strip]:
-        found = requests_view(trace)
-        return (
-            []
-            if isinstance(found, Unknown)
-            else draw_requests(found, batch_advice(trace, self.context.target), width, look)
-        )
+        found = told_of(trace, requests_view(trace))
+        if isinstance(found, Unknown):
+            return []
+        return draw_requests(found, told_of(trace, batch_advice(trace, self.context.target)), width, look)
 
     def subtitle(self, view: ServerView) -> Content:
         past = f", below the last {WINDOW_NS // NS_PER_S // 60} min" if self.is_zoomed else ""

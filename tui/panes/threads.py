@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from textual.content import Content
 
 from llmtop.analysis.series.readings import NO_TARGET
+from llmtop.analysis.series.recorded import told_of
 from llmtop.analysis.server.heatmaps import run_queue_heatmap
 from llmtop.analysis.threads.details import thread_details
 from llmtop.analysis.threads.shares import ThreadsView, threads_view, why_no_threads
@@ -52,7 +53,7 @@ class ThreadsPane(Pane[ThreadsView]):
         return threads_table(trace, view)
 
     def opened(self, view: ThreadsView, trace: Trace, key: Key) -> Screen[None] | Unknown:
-        details = thread_details(trace, threads_of(view, key))
+        details = told_of(trace, thread_details(trace, threads_of(view, key)))
         return details if isinstance(details, Unknown) else ThreadScreen(details)
 
     def view(self, trace: Trace) -> ThreadsView | Unknown:
