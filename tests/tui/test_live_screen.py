@@ -452,7 +452,7 @@ async def test_a_pane_that_fails_costs_only_itself(monkeypatch: pytest.MonkeyPat
     async with running(app, faults=["pane-threadspane"]) as pilot:
         assert "this pane failed: ValueError: broken" in app.screen_text()
         assert "2471 tok/s" in app.screen_text()
-        await press(pilot, "d")
+        await press(pilot, "d", "end")
         assert "this pane failed" in app.screen_text()
         assert faults.pop().startswith("this pane failed: ValueError: broken")
 

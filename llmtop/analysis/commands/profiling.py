@@ -112,12 +112,12 @@ def where_to_run(trace: Trace, findings: Iterable[Finding] = ()) -> str:
         return ""  # what failed is looked into as it is, and not run again
     if trace.origin.is_observed:
         where = f"commands are to run on {trace.origin.host}" if trace.origin.host else ""
-        named = (
-            _what_numbers_stand_for([one.next_command for one in findings]) if trace.origin.kind == RECORDING else ""
-        )
+        commands = [one.next_command for one in findings]
+        named = _what_numbers_stand_for(commands) if trace.origin.kind == RECORDING else ""
         who = "the recording does not name" if trace.origin.kind == RECORDING else "cannot be read"
         stands = f"{PROGRAM} stands for the server's command line, which {who}"
-        return "; ".join(part for part in (where, named, stands if program(trace) == PROGRAM else "") if part)
+        is_meant = program(trace) == PROGRAM and any(PROGRAM in command.split() for command in commands)
+        return "; ".join(part for part in (where, named, stands if is_meant else "") if part)
     if program(trace) == PROGRAM:
         parts.append(f"{PROGRAM} stands for the program's command line, which the capture does not name")
     elif where := directory(trace):
