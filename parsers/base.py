@@ -24,6 +24,7 @@ class Content(StrEnum):
     FAULTS = "what kernels failed with"
     COUNTS = "counts of events"
     CACHE_LINES = "cache lines that CPUs fight for"
+    ACCESSES = "accesses to memory"
     SCHEDULING = "how long threads waited for a CPU"
     GPU = "the GPU's name"
     TOOL_VERSION = "the version of the tool"

@@ -36,6 +36,7 @@ MODULES = (
     "perf_stat",
     "perf_sched",
     "perf_c2c",
+    "perf_mem",
     "ncu_csv",
     "ncu_session_csv",
     "perf_script",

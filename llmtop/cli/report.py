@@ -26,7 +26,7 @@ OF_KERNELS = (
     *("roofline", "warps", "mix", "samples", "sections"),
 )
 """What is told of chosen kernels, if one likes: the values of `CodeBy`, and pages of kernels."""
-OF_PRINTED = ("counts", "scheduling", "cache-lines")
+OF_PRINTED = ("counts", "scheduling", "cache-lines", "accesses")
 """The tables of what other tools have printed: of `report_printed`, which is not loaded for them."""
 BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory", "series", *OF_PRINTED, *OF_KERNELS)
 """The values of `By` and `Listed` of the analysis, which is not loaded for them, what goes over time, and those."""
@@ -332,7 +332,7 @@ def _unasked(trace: Trace) -> PartTable[Any] | None:
     """What a tool has printed; else series, of a trace that has little else: a recording, a file of series alone."""
     from llmtop.analysis.series.summary import has_series_alone
 
-    for by, told in zip(OF_PRINTED, (trace.counts, trace.scheduling, trace.cache_lines), strict=True):
+    for by, told in zip(OF_PRINTED, (trace.counts, trace.scheduling, trace.cache_lines, trace.accesses), strict=True):
         if told:
             return _all_of(trace, by)
     if not (has_series_alone(trace) or (trace.origin.is_observed and trace.series)):

@@ -1,4 +1,4 @@
-"""What tools have printed about CPUs, for `llmtop report --by`: counts of events, scheduling, cache lines."""
+"""What tools have printed about CPUs, for `llmtop report --by`: counts of events, scheduling, cache lines, accesses."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from llmtop.analysis.threads.event_counts import (
     event_counts,
     said_of_counts,
 )
+from llmtop.analysis.threads.memory_accesses import TITLE as ACCESSES
+from llmtop.analysis.threads.memory_accesses import accesses_of, accesses_table, level_shares, said_of_accesses
 from llmtop.analysis.threads.scheduling import TITLE as SCHEDULING
 from llmtop.analysis.threads.scheduling import (
     SchedulingRow,
@@ -24,15 +26,21 @@ from llmtop.analysis.threads.scheduling import (
 )
 from llmtop.cli.documents import fact
 from llmtop.cli.part_table import PartTable, WantedTable
-from llmtop.model import Unknown
+from llmtop.model import MemoryAccesses, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from llmtop.cli.documents import Json
     from llmtop.model import Fact, Trace
 
     Record = dict[str, Fact | None]
+
+
+_ACCESS = (
+    *("event", "share", "samples", "weight", "level", "symbol", "object", "data_symbol", "data_object"),
+    *("snoop", "tlb", "locked"),
+)
 
 
 def printed_by(trace: Trace, wanted: WantedTable) -> PartTable[Any]:
@@ -151,13 +159,35 @@ def _line_document(row: SharedLine) -> Json:
     return {**{key: None if value is None else fact(value) for key, value in record}, "accesses": accesses}
 
 
-def _document(wanted: WantedTable, records: Iterable[Record]) -> Json:
+def _accesses(trace: Trace, wanted: WantedTable) -> PartTable[tuple[MemoryAccesses, ...]]:
+    rows = accesses_of(trace)
+    return PartTable(
+        ACCESSES,
+        trace.origin.path,
+        rows,
+        rows_of=accesses_table,
+        document_of=lambda rows: _document(wanted, map(_access_record, rows), levels=_levels(rows)),
+        csv_of=lambda rows: csv_of_rows(map(_access_record, rows)),
+        said=lambda: [str(rows)] if isinstance(rows, Unknown) else said_of_accesses(rows),
+    )
+
+
+def _levels(rows: Sequence[MemoryAccesses]) -> list[Json]:
+    return [{"event": event, "shares": {**shares}} for event, shares in level_shares(rows).items()]
+
+
+def _access_record(row: MemoryAccesses) -> Record:
+    return {name: getattr(row, name) for name in _ACCESS}
+
+
+def _document(wanted: WantedTable, records: Iterable[Record], **more: Json) -> Json:
     rows = [{key: None if value is None else fact(value) for key, value in one.items()} for one in records]
-    return {"by": wanted.by, "rows": rows}
+    return {"by": wanted.by, "rows": rows, **more}
 
 
 PRINTED: Mapping[str, Callable[[Trace, WantedTable], PartTable[Any]]] = {
     "counts": _counts,
     "scheduling": _scheduling,
     "cache-lines": _lines,
+    "accesses": _accesses,
 }

@@ -9,7 +9,7 @@ Text from outside (kernel names, process titles, metric labels) enters a trace o
 Each module holds one sort of thing; all of them are imported from here.
 """
 
-from llmtop.model.counts import CacheLine, EventCount, LineAccess, ThreadScheduling
+from llmtop.model.counts import CacheLine, EventCount, LineAccess, MemoryAccesses, ThreadScheduling
 from llmtop.model.engines import KEPT_NAME, Default, Engine, ExposedNumber, Feature, FormerDefault, Knob, Role
 from llmtop.model.findings import Finding, IdleTime, Issue, Severity, Stretch
 from llmtop.model.kernels import (
@@ -103,6 +103,7 @@ __all__ = [
     "LineAccess",
     "Mark",
     "MarkKind",
+    "MemoryAccesses",
     "Metric",
     "Missing",
     "Notes",

@@ -109,3 +109,31 @@ class CacheLine:
     def hitm(self) -> int:
         """Loads that had to wait for another core's copy, wherever."""
         return self.hitm_local + self.hitm_remote or self.peer
+
+
+@frozen
+class MemoryAccesses:
+    """Sampled accesses to memory that are alike, as perf mem puts them together.
+
+    Attributes:
+        event: The event by which they were sampled; empty where the text does not say it.
+        share: Of the weight of all of the event, 0 to 1.
+        samples: How many; None where the report does not count them.
+        weight: Cycles that one of them took; None where the processor does not tell.
+        level: What answered it, as perf writes it: "L1 or L1 hit", "Remote RAM (1 hop) or RAM hit".
+        symbol, object: Of the code, as the next two of the data; empty where nothing tells.
+        snoop: What other caches had of it; `tlb` how its address was found; `locked` whether it was atomic.
+    """
+
+    event: str
+    share: float
+    samples: int | None
+    weight: int | None
+    level: str
+    symbol: str
+    object: str
+    data_symbol: str
+    data_object: str
+    snoop: str
+    tlb: str
+    locked: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from llmtop.model.counts import CacheLine, EventCount, ThreadScheduling
+from llmtop.model.counts import CacheLine, EventCount, MemoryAccesses, ThreadScheduling
 from llmtop.model.findings import Issue
 from llmtop.model.kernels import KernelTable
 from llmtop.model.marks import GpuFault, Mark, SanitizerError
@@ -65,6 +65,8 @@ class Trace:
     """What perf sched tells of each thread."""
     cache_lines: tuple[CacheLine, ...] = ()
     """What perf c2c tells, the one first for which CPUs fight most."""
+    accesses: tuple[MemoryAccesses, ...] = ()
+    """What perf mem tells, the heaviest first."""
     parts: tuple[RankPart, ...] = ()
     """The files that it was made of, where they are several, the one whose clock it has first."""
     notes: Notes = NO_NOTES

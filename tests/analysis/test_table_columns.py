@@ -15,7 +15,7 @@ from llmtop.analysis.pages.diff import lines, page
 from llmtop.analysis.pages.diff.beside_baseline import baseline_columns
 from llmtop.analysis.pages.events import events_table
 from llmtop.analysis.pages.gpus import gpu_processes_table
-from llmtop.analysis.threads import cache_lines, event_counts, scheduling
+from llmtop.analysis.threads import cache_lines, event_counts, memory_accesses, scheduling
 from llmtop.analysis.threads.shares import ThreadsView
 from llmtop.analysis.threads.syscalls import SyscallsView, syscalls_table
 from llmtop.analysis.threads.table import threads_table
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 ANALYSIS = Path(table.__file__ or "").parent.parent
 DECLARED = {
     str(Path(module.__file__ or "").relative_to(ANALYSIS)): module
-    for module in (breakdown_table, cache_lines, event_counts, lines, listed_table, memory_table, occupancy_table, page,
-                   roofline_levels_table, scheduling, series, source_table, span_table, table, traffic_table)
+    for module in (breakdown_table, cache_lines, event_counts, lines, listed_table, memory_accesses, memory_table,
+                   occupancy_table, page, roofline_levels_table, scheduling, series, source_table, span_table, table,
+                   traffic_table)
 }  # fmt: skip
 """The modules whose columns stand in constants."""
 MADE: dict[str, Callable[[], Iterable[Column]]] = {

@@ -39,6 +39,7 @@ def amounts(trace: Trace) -> dict[Content, int]:
         Content.FAULTS: len(trace.faults) + len(trace.sanitizer),
         Content.COUNTS: len(trace.counts),
         Content.CACHE_LINES: sum(1 + len(line.accesses) for line in trace.cache_lines),
+        Content.ACCESSES: len(trace.accesses),
         Content.SCHEDULING: len(trace.scheduling),
         Content.GPU: len(trace.origin.gpu),
         Content.TOOL_VERSION: len(trace.origin.tool_version),

@@ -20,6 +20,7 @@ MODULES = (
     "counts",
     "scheduling",
     "cache_lines",
+    "accesses",
     "stalls",
     "roofline",
     "sections",
@@ -70,6 +71,10 @@ def _is_of_caches(trace: Trace, _: Context) -> bool:
     return bool(trace.cache_lines)
 
 
+def _is_of_accesses(trace: Trace, _: Context) -> bool:
+    return bool(trace.accesses)
+
+
 def _is_counted(trace: Trace, _: Context) -> bool:
     return bool(trace.counts)
 
@@ -86,6 +91,7 @@ _NEEDS: Final[Mapping[str, Callable[[Trace, Context], bool]]] = {
     "gpu_faults": _is_of_a_fault,
     "counts": _is_counted,
     "cache_lines": _is_of_caches,
+    "accesses": _is_of_accesses,
     "scheduling": _is_scheduled,
     **dict.fromkeys(("spans", "steps", "timeline", "memory"), _is_of_time),
     **dict.fromkeys(("stacks", "threads", "syscalls", "series", "gpu"), _is_of_a_system),

@@ -23,6 +23,7 @@ def not_of_kernels(trace: Trace) -> Unknown | None:
         trace.counts,
         trace.scheduling,
         trace.cache_lines,
+        trace.accesses,
     )
     has_others = trace.spans or any(others)
     return no_kernels(trace) if has_others else None

@@ -19,6 +19,7 @@ RULES: tuple[Rule, ...] = (
         "sanitizer_error",
         "run_queue_delays",
         "false_sharing",
+        "remote_memory",
         "counted_cache_misses",
         "failed_launches",
         "failed_calls",
