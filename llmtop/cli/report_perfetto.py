@@ -24,11 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from llmtop.cli.documents import Json
-    from llmtop.model import Series, Trace, TrackId
+    from llmtop.model import Series, Trace, Track, TrackId
 
-_FIRST_PID: Final = 1 << 22
-"""Of what is no process: Linux gives no such PID (PID_MAX_LIMIT)."""
+_OF_ALL_PID: Final = 1 << 22
+"""Linux gives no PID from here on (PID_MAX_LIMIT)."""
+_FIRST_PID: Final = _OF_ALL_PID + 1
+"""Of what is no process."""
 _NS_PER_US: Final = 1000
+_OF_ALL: Final = "findings and events"
+"""Where events are that are of no process: Perfetto has no name for a track that is of none."""
 _RUNNING, _QUEUED, _SLEEPING = "on CPU", "waits for a CPU", "sleeps"
 
 
@@ -53,7 +57,7 @@ def _document(trace: Trace) -> Iterator[str]:
 def _events(trace: Trace) -> Iterator[dict[str, Json]]:
     pids = _pids(trace)
     for id, pid in pids.items():
-        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": trace.tracks[id].name}}
+        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": _process_name(trace.tracks[id])}}
     causes = _blocked(trace)
     for track in trace.tracks_of(TrackKind.THREAD):
         yield {"ph": "M", "name": "thread_name", **_thread(track.id), "args": {"name": track.name}}
@@ -62,13 +66,7 @@ def _events(trace: Trace) -> Iterator[dict[str, Json]]:
         if id in pids and not is_part(series.metric):
             yield from _counter(trace, series, pids[id])
             yield from _changes(trace, series, pids[id])
-    by_name = {str(id): pid for id, pid in pids.items()}
-    for mark in trace.marks:
-        told: dict[str, Json] = {"kind": str(mark.kind), "severity": str(mark.severity)}
-        yield _instant(mark.t_ns, mark.text, by_name.get(mark.track), told)
-    for finding in diagnose(trace).findings:
-        about: dict[str, Json] = {"rule": finding.rule, "severity": str(finding.severity), "action": finding.action}
-        yield _instant(trace.end_ns, finding.headline(), None, about)
+    yield from _instants(trace, {str(id): pid for id, pid in pids.items()})
 
 
 def _pids(trace: Trace) -> dict[TrackId, int]:
@@ -78,18 +76,36 @@ def _pids(trace: Trace) -> dict[TrackId, int]:
     return {track.id: ids.pid(track.id) if track.kind is TrackKind.PROCESS else next(free) for track in tracks}
 
 
+def _process_name(track: Track) -> str:
+    """What a track is called among processes, which Perfetto orders by name where they have no threads."""
+    match track.kind:
+        case TrackKind.GPU | TrackKind.GPU_INSTANCE:
+            return f"GPU {ids.gpu_label(track.id)}: {track.name}"
+        case TrackKind.GPU_PROCESS:
+            return f"GPU {ids.gpu_label(ids.gpu_of(track.id))}, process {ids.pid(track.id)}: {track.name}"
+        case TrackKind.NEIGHBOUR | TrackKind.ENDED:
+            return f"{track.kind} {ids.pid(track.id)}: {track.name}"
+        case TrackKind.HOST | TrackKind.SERVER | TrackKind.ENDPOINT:
+            return f"{track.kind}: {track.name}"
+        case _:
+            return track.name
+
+
 def _thread(id: TrackId) -> dict[str, Json]:
     return {"pid": ids.pid(id), "tid": ids.tid(id)}
 
 
 def _counter(trace: Trace, series: Series, pid: int) -> Iterator[dict[str, Json]]:
-    """Samples of a number; of a counter how fast it grew. What the source had none of is left out."""
-    metric = series.metric
-    unit = f"{metric.unit}/s" if metric.counter else metric.unit
-    name = f"{names_of(trace, series)[1]} ({unit})"
-    for t_ns, value in rate_samples(series) if metric.counter else series:
+    """Samples of a number; of a counter how fast it grew from then on. What the source had none of is left out.
+
+    Perfetto calls it by its name and the argument's, "power (W)", and draws a value up to the next one.
+    """
+    metric, name = series.metric, names_of(trace, series)[1]
+    unit = f"({metric.unit}/s)" if metric.counter else f"({metric.unit})"
+    rates = (rate for _, rate in rate_samples(series))
+    for t_ns, value in zip(series.times, rates, strict=False) if metric.counter else series:
         if value is not None:
-            yield {"ph": "C", "name": name, "pid": pid, "ts": t_ns / _NS_PER_US, "args": {"value": value}}
+            yield {"ph": "C", "name": name, "pid": pid, "ts": t_ns / _NS_PER_US, "args": {unit: value}}
 
 
 def _changes(trace: Trace, series: Series, pid: int) -> Iterator[dict[str, Json]]:
@@ -102,9 +118,21 @@ def _changes(trace: Trace, series: Series, pid: int) -> Iterator[dict[str, Json]
         yield _instant(next(samples)[0], name, pid, {"value": value})
 
 
-def _instant(t_ns: int, name: str, pid: int | None, args: dict[str, Json]) -> dict[str, Json]:
-    where: dict[str, Json] = {"s": "g", "pid": 0, "tid": 0} if pid is None else {"s": "p", "pid": pid, "tid": 0}
-    return {"ph": "i", "name": name, "ts": t_ns / _NS_PER_US, **where, "args": args}
+def _instants(trace: Trace, pids: Mapping[str, int]) -> Iterator[dict[str, Json]]:
+    """Events on what they happened to; what is of none of it, as findings are, on a line of its own."""
+    findings = diagnose(trace).findings
+    if findings or any(mark.track not in pids for mark in trace.marks):
+        yield {"ph": "M", "name": "process_name", "pid": _OF_ALL_PID, "args": {"name": _OF_ALL}}
+    for mark in trace.marks:
+        told: dict[str, Json] = {"kind": str(mark.kind), "severity": str(mark.severity)}
+        yield _instant(mark.t_ns, mark.text, pids.get(mark.track, _OF_ALL_PID), told)
+    for finding in findings:
+        about: dict[str, Json] = {"rule": finding.rule, "severity": str(finding.severity), "action": finding.action}
+        yield _instant(trace.end_ns, finding.headline(), _OF_ALL_PID, about)
+
+
+def _instant(t_ns: int, name: str, pid: int, args: dict[str, Json]) -> dict[str, Json]:
+    return {"ph": "i", "name": name, "ts": t_ns / _NS_PER_US, "s": "p", "pid": pid, "tid": pid, "args": args}
 
 
 # -- threads ---------------------------------------------------------------------------------------------------
