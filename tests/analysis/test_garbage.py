@@ -8,6 +8,7 @@ import pytest
 
 from llmtop import ids, whats
 from llmtop import vocabulary as v
+from llmtop.analysis.threads.details import Detail, ThreadDetails, thread_details
 from llmtop.analysis.threads.garbage import GarbageCollection, garbage_collection
 from llmtop.analysis.threads.shares import ThreadsView, threads_view
 from llmtop.analysis.threads.table import threads_table
@@ -35,6 +36,9 @@ def test_the_share_of_the_time_and_how_often_a_second() -> None:
     assert isinstance(found, GarbageCollection)
     assert (found.share, found.per_s) == pytest.approx((0.1, 4.0))
     assert (cells(trace)["gc"], cells(trace)["gc_per_s"]) == pytest.approx((0.1, 4.0))
+    details = thread_details(trace, [(ids.pid(THREAD), ids.tid(THREAD))])
+    assert isinstance(details, ThreadDetails)
+    assert Detail("garbage collection", "10 %, 4.00 /s") in details.parts[1][1]
 
 
 def test_probes_that_looked_for_a_part_of_the_time_speak_for_that() -> None:

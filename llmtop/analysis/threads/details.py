@@ -10,6 +10,7 @@ from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import counter_rate, latest, rate_history, told_why_absent, told_why_unseen
 from llmtop.analysis.threads.events import events
+from llmtop.analysis.threads.garbage import garbage_collection
 from llmtop.analysis.threads.probes import LEAST_OBSERVED
 from llmtop.analysis.threads.shares import WINDOW_NS, Shares, ThreadRow, causes_text, thread_label, threads_view
 from llmtop.analysis.threads.stall_times import RUN_QUEUE, timed_stacks
@@ -103,6 +104,9 @@ def _time(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
     yield Detail("blocked", f"{percent(100 * shares.blocked_total)}: {causes_text(shares) or 'never'} ({how})")
     for label, metric in (("voluntary", v.THREAD_VOLUNTARY), ("involuntary", v.THREAD_INVOLUNTARY)):
         yield Detail(f"{label} switches", _rate(counter_rate(trace, row.track, metric, WINDOW_NS)))
+    garbage = garbage_collection(trace, row.track)
+    told = garbage if isinstance(garbage, Unknown) else f"{percent(100 * garbage.share)}, {number(garbage.per_s)} /s"
+    yield Detail("garbage collection", told)
 
 
 def _counted(trace: Trace, row: ThreadRow) -> Iterator[Detail]:
