@@ -14,12 +14,24 @@ from llmtop.tui.app import LlmtopApp
 from tests.analysis.test_memory import stepped
 from tests.kernel_traces import LADDER, TIMELINE
 from tests.live_traces import Scene, live_trace, probed
+from tests.parsers.sample_reports import SAMPLE_TRACES
 from tests.parsers.test_cuda_core_dump import DUMP
 from tests.tui.quiet import FRAME_S, until_quiet
 from tests.tui.test_explore import FOLDED
 
 if TYPE_CHECKING:
     from llmtop.model import Issue
+
+PRINTED = [
+    SAMPLE_TRACES / "perf" / name
+    for name in (
+        "6.1.187/memory-bound.perf-stat.txt",
+        "6.1.187/crowded-latency.perf-sched.txt",
+        "6.1/two-counters.perf-c2c.txt",
+        "6.1/two-nodes.perf-mem.txt",
+    )
+]
+"""What perf prints: a file for each of its views."""
 
 
 @pytest.fixture(autouse=True)
@@ -60,4 +72,5 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trace, ...]:
     numbers = replace(probed(live_trace(Scene(), 20)), origin=Origin("made-up"), stacks=())
     machine = replace(live_trace(Scene(gpus=2), 20), origin=Origin(RECORDING))
     allocating = stepped(tmp_path_factory.mktemp("capture"), [1 << 18] * 9)
-    return load(LADDER), load(TIMELINE), load(FOLDED), numbers, machine, allocating, load(DUMP)
+    printed = map(load, PRINTED)
+    return load(LADDER), load(TIMELINE), load(FOLDED), numbers, machine, allocating, load(DUMP), *printed
