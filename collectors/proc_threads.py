@@ -116,6 +116,9 @@ class Thread:
     gil_samples: int = 0
     cpus: str = ""
     """The CPUs that it may run on, as the kernel lists them: "0-15,32"."""
+    cpus_before: str = ""
+    """Those of before, once they have changed, which was seen at `cpus_since_ns`."""
+    cpus_since_ns: int = 0
     switches: tuple[int, int] | None = None
     samples: int = 0
     samples_by_cause: dict[ThreadCause, int] = field(default_factory=dict)
@@ -148,7 +151,7 @@ class Thread:
             return False
         if slices < self.slices:  # the id is another thread's by now
             self.state, self.switches, self.samples, self.samples_by_cause = "", None, 0, {}
-            self.gil_samples = 0
+            self.gil_samples, self.cpus, self.cpus_before = 0, "", ""
         self.has_run = slices != self.slices or run != self.run_ns
         self.may_have_switched |= self.has_run
         self.activity_ns = run - self.run_ns + wait - self.wait_ns
@@ -218,7 +221,7 @@ class Thread:
             return
         self.told_ns = now
         if self.may_have_switched:
-            self._read_switches(task)
+            self._read_switches(task, now)
         if self.switches is not None:
             yield Reading(self.id, v.THREAD_VOLUNTARY, now, float(self.switches[0]), STATUS)
             yield Reading(self.id, v.THREAD_INVOLUNTARY, now, float(self.switches[1]), STATUS)
@@ -237,6 +240,8 @@ class Thread:
             facts[ThreadFact.CPU] = self.cpu
         if self.cpus:
             facts[ThreadFact.CPUS] = self.cpus
+        if self.cpus_before:
+            facts |= {ThreadFact.CPUS_BEFORE: self.cpus_before, ThreadFact.CPUS_SINCE: self.cpus_since_ns}
         shown = (self.name, *(str(fact) for fact in facts.values()))
         if shown == self.shown:
             return None
@@ -264,13 +269,16 @@ class Thread:
         address = timed_futex(self.called or access.call(self, task))
         return address is not None and access.is_gil(address)
 
-    def _read_switches(self, task: int) -> None:
+    def _read_switches(self, task: int, now: int) -> None:
         status = procfs.read_bytes(f"{self.tid}/status", task)
         if status is None:
             return
         self.may_be_new = True
         listed = status.rpartition(b"\nCpus_allowed_list:")[2]
-        self.cpus = listed.split(b"\n", 1)[0].strip().decode("ascii", "replace")
+        cpus = listed.split(b"\n", 1)[0].strip().decode("ascii", "replace")
+        if self.cpus and cpus != self.cpus:
+            self.cpus_before, self.cpus_since_ns = self.cpus, now
+        self.cpus = cpus
         _, _, tail = status.rpartition(b"\nvoluntary_ctxt_switches:")
         numbers = tail.split()  # "12 nonvoluntary_ctxt_switches: 3"
         if len(numbers) == 3:

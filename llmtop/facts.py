@@ -184,6 +184,10 @@ class ThreadFact:
     """The processor that it ran on last."""
     CPUS: Final = "cpus"
     """Those that it may run on: "0-3,8"."""
+    CPUS_BEFORE: Final = "cpus_before"
+    """Those that it might run on before, where that has changed."""
+    CPUS_SINCE: Final = "cpus_since_ns"
+    """When that was seen, on the trace's clock."""
 
 
 class NeighbourFact:

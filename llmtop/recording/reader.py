@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from llmtop.facts import OriginFact
+from llmtop.facts import OriginFact, ThreadFact
 from llmtop.frozen import frozen
 from llmtop.model import (
     NS_PER_S,
@@ -53,6 +53,8 @@ _FIRST_LOOK_NS: Final = 2 * NS_PER_S
 _PLAIN: Final = frozenset({str, int, float})
 """Facts that are as they stand in JSON."""
 _ALL: Final = 2**62
+_FORMER_NS: Final = 60 * NS_PER_S
+"""How far into a stretch it is told what held in the one before: no verdict is about a longer time."""
 Key = tuple[TrackId, str]
 _T = TypeVar("_T")
 
@@ -157,7 +159,7 @@ class RecordingReader:
             origin=state.origin,
             start_ns=state.start_ns,
             end_ns=row.t_ns,
-            tracks=state.tracks,
+            tracks=self._tracks(s, row.t_ns, state.tracks),
             series=self._series(
                 state, self._columns(first, s), _ALL if m == len(stretches[-1].moments) - 1 else row.t_ns
             ),
@@ -298,11 +300,19 @@ class RecordingReader:
             states.append(self._next_state(states[-1] if states else _State(), s, i, moments[i]))
         return states[m] if states else _State()
 
+    def _tracks(self, s: int, t_ns: int, tracks: Mapping[TrackId, Track]) -> Mapping[TrackId, Track]:
+        """Tracks with what threads might run on in the stretch before: each begins with what holds then alone."""
+        begun_ns = self._stretch_rows[s][0].t_ns
+        if not s or t_ns - begun_ns > _FORMER_NS:
+            return tracks
+        last = self._state(s - 1, len(self._stretch(s - 1).moments) - 1).tracks
+        return {id: _with_former_cpus(track, last.get(id, track), begun_ns) for id, track in tracks.items()}
+
     def _next_state(self, before: _State, s: int, m: int, moment: StoredMoment) -> _State:
         told = json.loads(moment.told)
         return _State(
             start_ns=told["start_ns"],
-            tracks=self._changed_tracks(before.tracks, told),
+            tracks=self._changed_tracks(before.tracks, told, self._stretch_rows[s][m].t_ns),
             numbers=self._changed_numbers(before.numbers, s, m, told),
             origin=self._origin(told["origin"]) if "origin" in told else before.origin,
             missing=self._missing(told["missing"]) if "missing" in told else before.missing,
@@ -325,7 +335,9 @@ class RecordingReader:
                 self._note_unknown(kind.__name__.lower())
         return tuple(found)
 
-    def _changed_tracks(self, before: Mapping[TrackId, Track], told: Mapping[str, Any]) -> Mapping[TrackId, Track]:
+    def _changed_tracks(
+        self, before: Mapping[TrackId, Track], told: Mapping[str, Any], t_ns: int
+    ) -> Mapping[TrackId, Track]:
         """Tracks without those that are gone, with what is new of the others."""
         if "tracks" not in told and "gone" not in told:
             return before
@@ -338,11 +350,13 @@ class RecordingReader:
             old = tracks.get(id)
             if old is not None and "kind" not in document:
                 facts = self._facts(document.get("facts", {}))
-                tracks[id] = Track(old.id, old.kind, old.name, old.parent, {**old.facts, **facts})
+                track = Track(old.id, old.kind, old.name, old.parent, {**old.facts, **facts})
+                tracks[id] = _with_former_cpus(track, old, t_ns)
             else:
                 facts = self._facts(document.get("facts", {}))
                 for track in self._known(Track, [{**document, "id": id, "facts": {}}]):
-                    tracks[id] = Track(track.id, track.kind, track.name, track.parent, facts)
+                    told_anew = Track(track.id, track.kind, track.name, track.parent, facts)
+                    tracks[id] = _with_former_cpus(told_anew, old or told_anew, t_ns)
         return tracks
 
     def _facts(self, told: Any) -> Mapping[str, Fact]:
@@ -423,6 +437,18 @@ _TAKERS = {
     "frame": RecordingReader._take_frame,
     "stack": RecordingReader._take_stack,
 }
+
+
+def _with_former_cpus(track: Track, old: Track, t_ns: int) -> Track:
+    """A thread with the CPUs that it might run on before, where these changed and whoever wrote it did not say so."""
+    cpus, former = track.facts.get(ThreadFact.CPUS), old.facts.get(ThreadFact.CPUS)
+    is_told = track.facts.get(ThreadFact.CPUS_SINCE) not in (None, old.facts.get(ThreadFact.CPUS_SINCE))
+    if cpus is None or former is None or is_told:
+        return track
+    told = {name: old.facts[name] for name in (ThreadFact.CPUS_BEFORE, ThreadFact.CPUS_SINCE) if name in old.facts}
+    if cpus != former:
+        told = {ThreadFact.CPUS_BEFORE: former, ThreadFact.CPUS_SINCE: t_ns}
+    return replace(track, facts={**track.facts, **told}) if told else track
 
 
 def _kept_stacks(stretches: Sequence[StoredStretch], m: int) -> Iterator[StackWindow]:

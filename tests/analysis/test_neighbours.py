@@ -117,6 +117,17 @@ def test_an_affinity_that_leaves_free_cpus_out_is_the_cause(cpus: str, in_use: f
     assert finding.action.startswith("let it run on more CPUs: taskset -apc 0-3 7") == is_pinned
 
 
+@pytest.mark.parametrize(("ago_s", "is_past"), [(3, True), (12, False), (20, False)])
+def test_an_affinity_that_was_changed_is_the_cause_of_the_time_before(ago_s: int, is_past: bool) -> None:
+    """A thread that waits all along: what it mostly waited under counts, and what has long gone by does not."""
+    trace = CROWDED.trace()
+    changed: dict[str, Fact] = {"cpus": "0-3", "cpus_before": "3", "cpus_since_ns": trace.end_ns - ago_s * NS_PER_S}
+    finding = starved(beside(with_facts(trace, ids.thread(7, 7), **changed), in_use=1.2))
+    assert (": it might run on CPU 3 only until 3 s ago, others were free" in finding.message) == is_past
+    assert finding.action.startswith("its CPUs were changed since") == is_past
+    assert ("EngineCore might run on CPU 3, and from 3 s ago on 0-3 (/proc/PID/status)" in finding.evidence) == is_past
+
+
 def test_a_quota_is_told_with_whose_it_is() -> None:
     path = "/system.slice/docker-" + "3f2a91b0c7d1" + 52 * "0" + ".scope"
     trace = with_facts(THROTTLED.trace(), ids.process(7), cgroup=path, cpu_quota="2 cores")

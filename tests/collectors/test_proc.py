@@ -178,6 +178,31 @@ def test_switches_are_counted(busy: subprocess.Popen[str]) -> None:
     assert reading.value == voluntary
 
 
+def test_the_cpus_of_before_are_told_with_since_when(busy: subprocess.Popen[str]) -> None:
+    thread = Thread(ids.thread(busy.pid, busy.pid), busy.pid, busy.pid)
+    usual = os.sched_getaffinity(busy.pid)
+    if len(usual) < 2:
+        pytest.skip("one CPU alone cannot be taken away")
+    task = os.open(f"/proc/{busy.pid}/task", os.O_RDONLY)
+    try:
+        list(thread.switched(task, 1 * NS_PER_S))
+        first = thread.news("server")
+        os.sched_setaffinity(busy.pid, {min(usual)})
+        thread.may_have_switched = True
+        list(thread.switched(task, 5 * NS_PER_S))
+        held = thread.news("server")
+    finally:
+        os.close(task)
+        thread.close()
+
+    assert first is not None
+    assert held is not None
+    assert "cpus_before" not in first.facts
+    assert held.facts["cpus"] == str(min(usual))
+    assert held.facts["cpus_before"] == first.facts["cpus"]
+    assert held.facts["cpus_since_ns"] == 5 * NS_PER_S
+
+
 def test_a_cause_seen_for_the_first_time_starts_from_zero() -> None:
     thread = Thread(ids.thread(1, 1), 1, 1)
     for now, cause in ((10, ThreadCause.FUTEX), (20, ThreadCause.EPOLL)):

@@ -84,6 +84,14 @@ def test_the_tail_of_steps_is_put_down_to_the_prompts_that_were_sent() -> None:
     assert "--max-num-batched-tokens" in first.action
 
 
+def test_an_engine_that_was_let_go_is_judged_by_the_cpus_that_it_had() -> None:
+    shown = recording(REPLAYS["gpu-starved"])
+    first, *others = diagnose(shown.trace(shown.times[-1])).findings
+    assert "it might run on CPU 3 only until 6 s ago, others were free" in first.message
+    assert first.action.startswith("its CPUs were changed since")
+    assert "cpu-bound" not in {one.rule for one in others}
+
+
 def test_latencies_of_single_seconds_are_named_with_when_they_were() -> None:
     shown = recording(REPLAYS["gpu-long-prompts"])
     first, *others = diagnose(shown.trace(shown.times[0] + 30 * NS_PER_S)).findings

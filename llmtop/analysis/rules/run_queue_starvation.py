@@ -10,6 +10,7 @@ from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.advice import fewer_threads
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.cgroup_throttled import throttled_share
+from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.needs import lacks_activity, lacks_threads
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import Signal, gpu_activity, is_gpu_waiting, says_idle, says_waiting
@@ -25,12 +26,13 @@ from llmtop.analysis.rules.thread_signals import (
     threads,
     tireless_front,
 )
+from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import own_gpus
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.analysis.server.configuration import one_of
 from llmtop.analysis.threads.neighbours import STEAL_PERCENT, count_cpus, host, neighbours, neighbours_cores, says_who
 from llmtop.facts import HostFact, ThreadFact
-from llmtop.model import Finding, Severity, Trace, Unknown
+from llmtop.model import NS_PER_S, Finding, Severity, Trace, Unknown
 
 id = "run-queue-starvation"
 summary = "The engine loop waits for a CPU: every step is late by that much."
@@ -127,6 +129,8 @@ def _idle(trace: Trace, waiting: bool | None) -> str:
 def _who(trace: Trace, late: ServerThread) -> str:
     """Who has the CPU meanwhile, in half a sentence; empty where that is not known."""
     if _is_pinned(trace, late):
+        if (since := _let_go(trace, late)) is not None:
+            return f"it might run on CPU {_cpus(trace, late)} only until {_ago(trace, since)}, others were free"
         return f"it may run on CPU {_cpus(trace, late)} only, others are free"
     if stolen := _stolen(trace):
         return f"the hypervisor takes {stolen:.0f} % of all CPU time"
@@ -175,7 +179,24 @@ def _is_one_free(trace: Trace, known_use: float, all_cores: float) -> bool:
 
 
 def _cpus(trace: Trace, late: ServerThread) -> str:
-    return str(trace.tracks[late.track].facts.get(ThreadFact.CPUS, ""))
+    """Those that it might run on while it waited."""
+    name = ThreadFact.CPUS if _let_go(trace, late) is None else ThreadFact.CPUS_BEFORE
+    return str(trace.tracks[late.track].facts.get(name, ""))
+
+
+def _let_go(trace: Trace, late: ServerThread) -> int | None:
+    """When its CPUs were changed, where it had waited mostly before that; None where those of now explain it."""
+    since, waited = trace.tracks[late.track].facts.get(ThreadFact.CPUS_SINCE), v.THREAD_RUN_QUEUE
+    start_ns = trace.end_ns - WINDOW_NS
+    if not isinstance(since, int) or since <= start_ns:
+        return None
+    series = trace.get(late.track, waited)
+    before, after = (step_increase(series, *span) for span in ((start_ns, since), (since, trace.end_ns)))
+    return since if before > after else None
+
+
+def _ago(trace: Trace, t_ns: int) -> str:
+    return f"{max(1.0, (trace.end_ns - t_ns) / NS_PER_S):.0f} s ago"
 
 
 def _action(trace: Trace, late: ServerThread) -> str:
@@ -183,6 +204,8 @@ def _action(trace: Trace, late: ServerThread) -> str:
 
     Beside free CPUs none is known to be: its affinity may have been another while it waited, or threads wake together.
     """
+    if _is_pinned(trace, late) and _let_go(trace, late) is not None:
+        return "its CPUs were changed since: see who had set them (taskset, numactl, a cpuset), so that it stays so"
     if _is_pinned(trace, late):
         return f"let it run on more CPUs: taskset -apc 0-{_cores(trace)[1] - 1:.0f} {late.row.pid}, or its cpuset"
     if _stolen(trace):
@@ -200,13 +223,16 @@ def _action(trace: Trace, late: ServerThread) -> str:
 
 
 def _next_command(trace: Trace, late: ServerThread) -> str:
-    if _could_run_elsewhere(trace):
+    if _could_run_elsewhere(trace) or _is_pinned(trace, late):
         return commands.same_cpu(late.row.tid)
     return commands.queueing(trace)
 
 
 def _says_allowed(trace: Trace, late: ServerThread) -> tuple[str, ...]:
     cpus = _cpus(trace, late) if _could_run_elsewhere(trace) else ""
+    if (since := _let_go(trace, late)) is not None:
+        now = trace.tracks[late.track].facts.get(ThreadFact.CPUS)
+        return (f"{late.name} might run on CPU {cpus}, and from {_ago(trace, since)} on {now} (/proc/PID/status)",)
     return (f"{late.name} may run on CPU {cpus}, when last looked at (/proc/PID/status)",) if cpus else ()
 
 
