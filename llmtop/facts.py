@@ -29,6 +29,8 @@ class GpuFact:
     COMPUTE_CAPABILITY: Final = "compute_capability"
     MAX_SM_MHZ: Final = "max_sm_mhz"
     MAX_MEMORY_MHZ: Final = "max_memory_mhz"
+    MAX_POWER_W: Final = "max_power_w"
+    """The highest power limit that can be set."""
     PCIE_MAX_GENERATION: Final = "pcie_max_generation"
     PCIE_MAX_WIDTH: Final = "pcie_max_width"
     GPM: Final = "gpm"

@@ -52,6 +52,9 @@ def lasting_facts(device: Device) -> dict[str, Fact]:
         GpuFact.MAX_MEMORY_MHZ: device.fact(
             lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)
         ),
+        GpuFact.MAX_POWER_W: device.fact(
+            lambda nvml, handle: nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)[1] / 1e3
+        ),
         GpuFact.PCIE_MAX_GENERATION: device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)),
         GpuFact.PCIE_MAX_WIDTH: device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -27,6 +28,7 @@ from llmtop.analysis.rules.base import Rule
 from llmtop.analysis.rules.evidence import says
 from llmtop.analysis.rules.live_rules import RULES
 from llmtop.analysis.rules.registry import diagnose
+from llmtop.facts import GpuFact
 from llmtop.model import NS_PER_S, Finding, Metric, Origin, Reading, Series, Severity, Trace, Track, TrackId, TrackKind
 from llmtop.session import Recorder
 from tests.analysis.verdict_scenes import findings_of
@@ -384,6 +386,47 @@ def test_clocks_capped(values: Values, message: str, severity: Severity) -> None
 )
 def test_clocks_not_capped_without_the_second_signal(values: Values) -> None:
     assert not found(clocks_capped, values)
+
+
+PREFILL = gpu(tensor=75.0, dram=35.0, sm=97.0)
+
+
+@pytest.mark.parametrize(
+    ("most", "busy", "action"),
+    [
+        ({}, {}, "raise the power limit if the node allows it (nvidia-smi -i 0 -pl); for decode it matters little"),
+        (
+            {GpuFact.MAX_POWER_W: 900.0, GpuFact.MAX_SM_MHZ: 1980},
+            PREFILL,
+            "raise the power limit if the node allows it (nvidia-smi -i 0 -pl 900); "
+            "arithmetic, which limits it, is 29 % slower for it",
+        ),
+        (
+            {GpuFact.MAX_POWER_W: 700.0, GpuFact.MAX_SM_MHZ: 1980},
+            PREFILL,
+            "arithmetic, which limits it, is 29 % slower for it; its power limit is the highest it has (700 W): "
+            "use a lower precision, cache the beginnings of prompts, shorten prompts, "
+            "split the model over several GPUs",
+        ),
+        (
+            {GpuFact.MAX_POWER_W: 700.0, GpuFact.MAX_SM_MHZ: 1980},
+            gpu(tensor=20.0, dram=75.0, sm=97.0),
+            "for decode it matters little; its power limit is the highest it has (700 W)",
+        ),
+        (
+            {GpuFact.MAX_POWER_W: 700.0, GpuFact.MAX_SM_MHZ: 1500},
+            PREFILL,
+            "for decode it matters little; its power limit is the highest it has (700 W)",
+        ),
+    ],
+)
+def test_a_power_cap_says_what_it_costs_and_whether_it_can_be_raised(
+    most: dict[str, float], busy: Values, action: str
+) -> None:
+    seen = trace(clocks(0x04, power=697) | busy)
+    told = replace(seen.tracks[ids.gpu(0)], facts={**seen.tracks[ids.gpu(0)].facts, **most})
+    finding = only(findings_of(clocks_capped, replace(seen, tracks={**seen.tracks, ids.gpu(0): told})))
+    assert finding.action == action
 
 
 def test_clock_reason_of_a_moment_is_no_finding() -> None:

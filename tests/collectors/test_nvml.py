@@ -411,6 +411,7 @@ PER_GPU_FUNCTIONS = (
     "nvmlDeviceGetCudaComputeCapability",
     "nvmlDeviceGetClockInfo",
     "nvmlDeviceGetMaxClockInfo",
+    "nvmlDeviceGetPowerManagementLimitConstraints",
     "nvmlDeviceGetTemperature",
     "nvmlDeviceGetMigMode",
     "nvmlDeviceGetUtilizationRates",

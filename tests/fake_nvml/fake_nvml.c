@@ -469,6 +469,12 @@ int nvmlDeviceGetMaxClockInfo(Device *device, int type, unsigned *out) {
     *out = (unsigned)(type == CLOCK_MEMORY ? number(gpu, "max_memory_mhz", 2619) : number(gpu, "max_sm_mhz", 1980));
     return SUCCESS;
 }
+int nvmlDeviceGetPowerManagementLimitConstraints(Device *device, unsigned *least, unsigned *most) {
+    DEVICE(device);
+    *least = (unsigned)number((int)device->index, "min_power_limit_mw", 200000);
+    *most = (unsigned)number((int)device->index, "max_power_limit_mw", 700000);
+    return SUCCESS;
+}
 int nvmlDeviceGetTemperature(Device *device, int sensor, unsigned *out) {
     (void)sensor;
     DEVICE(device);

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 from llmtop import ids
 from llmtop import vocabulary as v
+from llmtop.analysis.rules.advice import less_arithmetic
 from llmtop.analysis.rules.base import Unjudged, unjudged
-from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names, known, on_gpus, says
+from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, gpu_names, known, on_gpus, recent_mean, says
 from llmtop.analysis.rules.needs import lacks_gpu_gauges
 from llmtop.analysis.series.readings import history, mean, own_gpus
+from llmtop.facts import GpuFact
 from llmtop.frozen import frozen
 from llmtop.model import Finding, Metric, Severity, Trace, TrackId
-from llmtop.units import quantity
+from llmtop.units import percent, quantity
 
 id = "clocks-capped"
 summary = "Clocks are held down, so every roof is lower than the datasheet's."
@@ -21,6 +23,10 @@ source = "NVML, nvmlClocksEventReason*"
 _OFTEN = 0.5
 """Share of the samples in which a reason must stand."""
 _NEAR_LIMIT = 0.95
+_HIGHEST = 0.99
+"""Share of the highest power limit that can be set, from which there is nothing to raise."""
+_MUCH = 0.1
+"""Share of the clock that is missing, from which work that the tensor cores limit is slower by what people notice."""
 _HOT_CELSIUS = 80.0
 _HOT_MEMORY_CELSIUS = 85.0
 _MOST_MEMORY_CELSIUS = 95.0
@@ -40,6 +46,13 @@ class _Cap:
     action: str
 
 
+_POWER_CAP = _Cap(
+    "power cap",
+    0x04,  # SW power cap
+    v.GPU_POWER,
+    Severity.INFO,
+    "raise the power limit if the node allows it (nvidia-smi -pl)",
+)
 _CAPS = (
     _Cap(
         "thermal slowdown",
@@ -71,13 +84,7 @@ _CAPS = (
         "heat, an external brake or too high a power draw halves the clock; the driver does not say which: compare "
         "temperatures and power with a GPU that is well, and check supply and cables",
     ),
-    _Cap(
-        "power cap",
-        0x04,  # SW power cap
-        v.GPU_POWER,
-        Severity.INFO,
-        "raise the power limit if the node allows it (nvidia-smi -pl); for decode it matters little",
-    ),
+    _POWER_CAP,
 )
 
 
@@ -146,14 +153,50 @@ def _finding(trace: Trace, tracks: list[TrackId], cap: _Cap) -> Finding:
         evidence += [] if core is None else [says(trace, first, v.GPU_TEMPERATURE, core)]
     if clock is not None:
         evidence.append(says(trace, first, v.GPU_SM_CLOCK, clock))
-    at = "" if clock is None else f", SM clock {clock:.0f} MHz"
+    highest = _fact(trace, first, GpuFact.MAX_SM_MHZ)
+    of = "" if highest is None else f" of {highest:.0f}"
+    at = "" if clock is None else f", SM clock {clock:.0f}{of} MHz"
     return Finding(
         rule=id,
         severity=cap.severity,
         subject=gpu_names(tracks),
         message=f"{cap.name}{on_gpus(tracks)}: {quantity(witness, cap.witness.unit)}{at}",
         evidence=tuple(evidence),
-        action=cap.action,
+        action=_power_action(trace, first, clock) if cap is _POWER_CAP else cap.action,
         next_command=f"nvidia-smi -i {ids.gpu_index(first)} -q -d PERFORMANCE,POWER,TEMPERATURE",
         source=source,
     )
+
+
+def _fact(trace: Trace, gpu: TrackId, name: str) -> float | None:
+    value = trace.tracks[gpu].facts.get(name)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _power_action(trace: Trace, gpu: TrackId, clock: float | None) -> str:
+    """What a higher limit would give, and whether there is one: memory keeps its clock under a power cap."""
+    limit, most = (
+        known(mean(trace, gpu, v.GPU_POWER_LIMIT, WINDOW_NS, at_least=1)),
+        _fact(trace, gpu, GpuFact.MAX_POWER_W),
+    )
+    slower = _slower(trace, gpu, clock)
+    effect = (
+        f"arithmetic, which limits it, is {percent(100 * slower)} slower for it"
+        if slower
+        else "for decode it matters little"
+    )
+    if limit is not None and most is not None and limit >= _HIGHEST * most:
+        instead = f": {less_arithmetic(trace)}" if slower else ""
+        return f"{effect}; its power limit is the highest it has ({most:.0f} W){instead}"
+    to = "" if most is None else f" {most:.0f}"
+    return f"raise the power limit if the node allows it (nvidia-smi -i {ids.gpu_index(gpu)} -pl{to}); {effect}"
+
+
+def _slower(trace: Trace, gpu: TrackId, clock: float | None) -> float:
+    """The share of the clock that is missing where the tensor cores are what the work waits for; else 0."""
+    tensor, dram = (recent_mean(trace, gpu, metric) or 0.0 for metric in (v.GPU_TENSOR, v.GPU_DRAM))
+    highest = _fact(trace, gpu, GpuFact.MAX_SM_MHZ)
+    if clock is None or not highest or tensor < BOUND_PERCENT or tensor <= dram:
+        return 0.0
+    lost = 1 - clock / highest
+    return lost if lost >= _MUCH else 0.0

@@ -9,6 +9,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, known
+from llmtop.analysis.rules.launch_work import LaunchWork, launch_work
 from llmtop.analysis.rules.needs import lacks_activity, lacks_requests, lacks_threads
 from llmtop.analysis.rules.prompts import mostly_prompts
 from llmtop.analysis.rules.scope import is_watched
@@ -50,6 +51,9 @@ _MOST = 0.5
 _MANY_FAULTS_PER_S = 100_000.0
 """To give a process a page of 4 KiB, zero it and take it back costs the kernel 1 to 5 us: this many are a tenth to half
 of a core, and where half of the time goes by in the kernel they are why."""
+_MUCH_LAUNCHING = 0.25
+"""Share of the time in launch calls from which they name the work: as measured it can be twice what it is,
+and an eighth is what CUDA graphs would still give back."""
 _HARDLY = 0.1
 """Share of the time in which a loop waits for the GPU, up to which the GPU cannot be what holds it up."""
 
@@ -74,7 +78,9 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             rule=id,
             severity=Severity.WARNING,
             subject=bound.name,
-            message=f"CPU-bound: {bound.name} computes {percent(100 * bound.shares.working)} of the time{gpu}"
+            message=f"CPU-bound: {bound.name} computes {percent(100 * bound.shares.working)} of the time"
+            + _says_launching(trace, bound)
+            + gpu
             + _says_prompts(trace)
             + (f", {load.brief}" if load is not None else ""),
             evidence=tuple(_evidence(trace, bound)),
@@ -111,6 +117,8 @@ def _action(trace: Trace, bound: ServerThread) -> str:
         chunks = switch_on(trace, Feature.CHUNKED_PREFILL, "compute prompts in chunks")
         cached = switch_on(trace, Feature.PREFIX_CACHING, "cache the beginnings of prompts")
         return one_of(cached, chunks, "send shorter prompts", "prefill on servers of its own")
+    if (launching := _launching(trace, bound)) is not None:
+        return f"launch less: {_fewer_launches(trace, launching)}; a faster core"
     less = one_of(
         switch_on(trace, Feature.CUDA_GRAPHS, "CUDA graphs"),
         switch_on(trace, Feature.ASYNC_SCHEDULING, "async scheduling"),
@@ -118,6 +126,25 @@ def _action(trace: Trace, bound: ServerThread) -> str:
         "no guided decoding",
     )
     return f"cut CPU work per step: {less}; a faster core"
+
+
+def _launching(trace: Trace, bound: ServerThread) -> LaunchWork | None:
+    """What launching takes of its process, where that is much."""
+    found = launch_work(trace, ids.process(bound.row.pid))
+    return found if found is not None and found.share >= _MUCH_LAUNCHING else None
+
+
+def _fewer_launches(trace: Trace, launching: LaunchWork) -> str:
+    """What is launched is the better witness of graphs: not every server has a switch that tells of them."""
+    graphs = switch_on(trace, Feature.CUDA_GRAPHS, "CUDA graphs")
+    if not graphs and launching.lacks_graphs:
+        graphs = f"CUDA graphs ({'next to ' if launching.graphs else ''}none is launched now)"
+    fused = switch_on(trace, Feature.TORCH_COMPILE, "torch.compile")
+    return one_of(graphs, fused, "kernels that do more each (fused ones, larger batches)")
+
+
+def _says_launching(trace: Trace, bound: ServerThread) -> str:
+    return ", much of it launching kernels" if _launching(trace, bound) is not None else ""
 
 
 def _prompts(trace: Trace) -> Signal | None:
@@ -173,6 +200,8 @@ def _evidence(trace: Trace, bound: ServerThread) -> Iterator[str]:
         yield says_in_sync(trace, bound)
     if (kernel := _in_kernel(trace, bound)) is not None:
         yield kernel.text
+    if (launching := _launching(trace, bound)) is not None:
+        yield f"{bound.name}: {launching.text}"
     if (prompts := _prompts(trace)) is not None:
         yield prompts.text
     yield from says_waiting(trace)
