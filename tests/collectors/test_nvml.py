@@ -85,6 +85,7 @@ def test_facts_of_a_gpu(collector: NvmlCollector) -> None:
         "recovery_action": "none",
         "max_sm_mhz": 1980,
         "max_memory_mhz": 2619,
+        "max_power_w": 700.0,
         "mig": "disabled",
         "gpm": "supported",
     }
