@@ -99,7 +99,7 @@ def _finding(
         rule=id,
         severity=Severity.WARNING,
         subject=view.loop.name,
-        message=f"slow steps {_hold_up(trace, felt)}: {_says_how_many(view, stalls)}; mostly {cause}",
+        message=f"slow steps {_hold_up(trace, felt)}, mostly {cause}: {_says_how_many(view, stalls)}",
         evidence=tuple(_evidence(felt, view, stalls, blame)),
         action=step_advice.action(then, cause),
         next_command=step_advice.command(then, server, view.loop, cause),
