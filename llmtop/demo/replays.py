@@ -42,6 +42,11 @@ _ALL = (
         "gpu-long-prompts", "three prompts a second of 4,000 to 7,000 tokens", ("step-tail", "objective-missed")
     ),
     DemoReplay("gpu-steps", "which of the engine's steps are slow, and why (key M)", ("step-tail",)),
+    DemoReplay(
+        "gpu-power-cap",
+        "prompts keep the tensor cores busy until the GPU is at its 700 W",
+        ("clocks-capped", "queue-standing"),
+    ),
     DemoReplay("gpu-xid", "a kernel of another program fails on the same GPU: XID 13", ("xid", "memory-bound-decode")),
 )
 REPLAYS = {one.name: one for one in _ALL}

@@ -142,3 +142,11 @@ def test_what_makes_all_steps_longer_explains_no_single_ones_but_waits_do(
     heard = live_rules.heard(live_rules.RULES, found)
     said = [rule.id for rule, findings in heard.items() if findings]
     assert said == (["step-tail", cause] if leads else [cause])
+
+
+@pytest.mark.parametrize(("limit_s", "speaks"), [(0.05, True), (0.011, True), (0.009, False)])
+def test_where_every_other_step_is_too_long_single_ones_are_not_what_is_felt(limit_s: float, speaks: bool) -> None:
+    """The median step takes 10 ms."""
+    trace = trace_of(steps(StepCause.COLLECTION) | counted(10.0))
+    told = replace(trace, origin=replace(trace.origin, facts={"objective.itl.p99": limit_s}))
+    assert bool(findings_of(step_tail, told)) is speaks

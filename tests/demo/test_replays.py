@@ -62,6 +62,10 @@ def test_each_is_small_and_names_no_machine(replay: DemoReplay) -> None:
         ("gpu-long-prompts", 21, 39, {"step-tail"}),
         ("gpu-steps", 2, 20, {"memory-bound-decode", "gpu-bound"}),
         ("gpu-steps", 23, 28, {"step-tail"}),
+        ("gpu-power-cap", 2, 8, {"cpu-bound", "memory-bound-decode"}),
+        ("gpu-power-cap", 10, 12, {"step-tail"}),
+        ("gpu-power-cap", 13, 16, {"objective-missed"}),
+        ("gpu-power-cap", 17, 29, {"queue-standing"}),
         ("gpu-xid", 2, 5, {"memory-bound-decode"}),
         ("gpu-xid", 7, 17, {"xid"}),
     ],
@@ -89,6 +93,16 @@ def test_an_engine_that_was_let_go_is_judged_by_the_cpus_that_it_had() -> None:
     assert "it might run on CPU 3 only until 6 s ago, others were free" in first.message
     assert first.action.startswith("its CPUs were changed since")
     assert "cpu-bound" not in {one.rule for one in others}
+
+
+def test_a_power_cap_is_named_with_what_it_costs_where_the_limit_is_the_highest() -> None:
+    shown = recording(REPLAYS["gpu-power-cap"])
+    findings = diagnose(shown.trace(shown.times[0] + 25 * NS_PER_S)).findings
+    (cap,) = (one for one in findings if one.rule == "clocks-capped")
+    assert cap.message.startswith("power cap: 69")
+    assert cap.message.endswith(" of 1980 MHz")
+    assert cap.action.startswith("arithmetic, which limits it, is 2")
+    assert "its power limit is the highest it has (700 W): use a lower precision" in cap.action
 
 
 def test_latencies_of_single_seconds_are_named_with_when_they_were() -> None:

@@ -75,8 +75,10 @@ def _when(trace: Trace, felt: JudgedObjective) -> tuple[Trace, int]:
 
 
 def _stalls(view: StepsView, felt: JudgedObjective) -> tuple[SlowStep, ...]:
-    """Steps that stand out and take longer than the objective allows, where these are what is felt."""
+    """Steps that stand out and take longer than the objective allows, where these are what is felt: few of all."""
     limit_ns = felt.objective.limit_s * NS_PER_S
+    if view.p50_ns >= limit_ns:
+        return ()
     found = tuple(one for one in view.slow if one.step.time_ns >= limit_ns)
     if len(found) < _FEWEST or (felt.seen is None and not _is_a_tail(view, felt)):
         return ()
@@ -84,7 +86,7 @@ def _stalls(view: StepsView, felt: JudgedObjective) -> tuple[SlowStep, ...]:
 
 
 def _is_a_tail(view: StepsView, felt: JudgedObjective) -> bool:
-    return len(view.newest) >= _FEWEST_OF_ALL and view.p50_ns < felt.objective.limit_s * NS_PER_S <= view.p99_ns
+    return len(view.newest) >= _FEWEST_OF_ALL and felt.objective.limit_s * NS_PER_S <= view.p99_ns
 
 
 # -- by the engine's steps -------------------------------------------------------------------------------------------
