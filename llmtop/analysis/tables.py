@@ -78,6 +78,12 @@ def numbered(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> RowTa
     return RowTable(narrow, tuple(rows), tuple(range(len(rows))), widest)
 
 
+def numbered_where_told(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> RowTable:
+    """The same without the columns of which no row says anything."""
+    told = [i for i in range(len(columns)) if any(row[i] not in (None, "") for row in rows)]
+    return numbered([columns[i] for i in told], [[row[i] for i in told] for row in rows])
+
+
 def _no_wider(column: Column, longest: int) -> Column:
     needed = max(longest, len(column.title) + 1)  # and an arrow where it is sorted by
     return column if column.is_number or column.width <= needed else replace(column, width=needed)

@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from llmtop.analysis.tables import RowTable, numbered
+from llmtop.analysis.tables import RowTable, numbered_where_told
 from llmtop.analysis.views import Column
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, EventCount, Trace, TrackId, Unknown
@@ -90,9 +90,7 @@ def known_counts(counts: Iterable[EventCount]) -> Mapping[TrackId, Known]:
 def counts_table(counts: EventCounts) -> RowTable:
     """As a table without the columns that say nothing of this file; rows are keyed by their number."""
     is_one = len({row.counted.track for row in counts.rows}) == 1
-    rows = [_cells(row, is_one=is_one) for row in counts.rows]
-    told = [i for i in range(len(_COLUMNS)) if any(row[i] not in (None, "") for row in rows)]
-    return numbered([_COLUMNS[i] for i in told], [[row[i] for i in told] for row in rows])
+    return numbered_where_told(_COLUMNS, [_cells(row, is_one=is_one) for row in counts.rows])
 
 
 def beside(known: Known, event: str, names: Iterable[str]) -> tuple[str, float] | None:

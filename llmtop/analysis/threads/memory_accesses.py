@@ -6,7 +6,7 @@ import re
 from math import fsum
 from typing import TYPE_CHECKING, Final
 
-from llmtop.analysis.tables import RowTable, numbered
+from llmtop.analysis.tables import RowTable, numbered_where_told
 from llmtop.analysis.views import Column
 from llmtop.model import MemoryAccesses, Trace, Unknown
 from llmtop.units import percent
@@ -43,9 +43,7 @@ def accesses_of(trace: Trace) -> tuple[MemoryAccesses, ...] | Unknown:
 
 def accesses_table(rows: Sequence[MemoryAccesses]) -> RowTable:
     """As a table without columns that are empty; rows are keyed by their number."""
-    cells = [_cells(row) for row in rows]
-    told = [i for i in range(len(_COLUMNS)) if any(row[i] not in (None, "") for row in cells)]
-    return numbered([_COLUMNS[i] for i in told], [[row[i] for i in told] for row in cells])
+    return numbered_where_told(_COLUMNS, [_cells(row) for row in rows])
 
 
 def level_shares(rows: Sequence[MemoryAccesses]) -> dict[str, dict[str, float]]:

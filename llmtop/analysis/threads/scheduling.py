@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from llmtop import ids
-from llmtop.analysis.tables import RowTable, numbered
+from llmtop.analysis.tables import RowTable, numbered_where_told
 from llmtop.analysis.views import Column
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Trace, TrackKind, Unknown
@@ -63,9 +63,7 @@ def scheduling_rows(trace: Trace) -> tuple[SchedulingRow, ...] | Unknown:
 
 def scheduling_table(rows: Sequence[SchedulingRow]) -> RowTable:
     """As a table without columns that are empty; rows are keyed by their number."""
-    cells = [_cells(row) for row in rows]
-    told = [i for i in range(len(_COLUMNS)) if any(row[i] not in (None, "") for row in cells)]
-    return numbered([_COLUMNS[i] for i in told], [[row[i] for i in told] for row in cells])
+    return numbered_where_told(_COLUMNS, [_cells(row) for row in rows])
 
 
 def began_at(told: ThreadScheduling) -> str:
