@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
+from llmtop.analysis.rules.core_dump import newest_dump
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.model import NS_PER_S, Severity
 from llmtop.tui.panes.bar import KeyBar
@@ -18,10 +19,10 @@ from llmtop.tui.render.lines import line
 from llmtop.tui.screens.base import FullScreen
 
 if TYPE_CHECKING:
-    from textual.app import ComposeResult
+    from textual.app import App, ComposeResult
     from textual.strip import Strip
 
-    from llmtop.model import Issue, Trace
+    from llmtop.model import CoreDump, Issue, Trace
     from llmtop.tui.render.lines import Part
     from llmtop.tui.render.look import Look
 
@@ -73,6 +74,7 @@ class DiagnosisScreen(FullScreen):
         Binding("escape", "dismiss", "back", key_display="Esc"),
         Binding("d", "dismiss", "back", show=False),
         Binding("q", "dismiss", "back", show=False),
+        Binding("o", "open_dump", "core dump", tooltip="Open the newest core dump of the server's GPU"),
     ]
 
     def __init__(self, trace: Trace, state: Part, issues: Sequence[Issue] = ()) -> None:
@@ -82,6 +84,7 @@ class DiagnosisScreen(FullScreen):
         self._opened_on = trace, issues
         self._spoken: tuple[tuple[str, str], ...] = ()
         self._known_issues, self._trace_end_ns = 0, 0
+        self._dump: CoreDump | None = None
 
     def compose(self) -> ComposeResult:
         yield self._text
@@ -94,6 +97,13 @@ class DiagnosisScreen(FullScreen):
 
     def show_fault(self, said: str) -> None:
         self._text.show_fault(said)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self._dump is not None if action == "open_dump" else super().check_action(action, parameters)
+
+    def action_open_dump(self) -> None:
+        """Open the newest core dump of the moment that is told of."""
+        open_dump(self.app, self._dump)
 
     def show(self, trace: Trace, state: Part, issues: Sequence[Issue] = ()) -> None:
         """Go on to another moment: at once where another finding speaks, else calmly; a new fault is scrolled to."""
@@ -114,6 +124,17 @@ class DiagnosisScreen(FullScreen):
     def _read(self, trace: Trace, diagnosed: Diagnosis, issues: Sequence[Issue]) -> None:
         self._text.take(tuple(diagnosis(trace, issues, diagnosed)), self._state, len(diagnosed.findings))
         self._spoken, self._known_issues, self._trace_end_ns = _spoken(diagnosed), len(issues), trace.end_ns
+        self._dump = newest_dump(trace)
+        self.refresh_bindings()
+
+
+def open_dump(app: App[Any], dump: CoreDump | None) -> None:
+    """Show a core dump over all other screens."""
+    if dump is not None:
+        # Imported here: the explorer is another program's screen, and hardly any server leaves a dump.
+        from llmtop.tui.screens.dump_screen import DumpScreen
+
+        app.push_screen(DumpScreen(dump))
 
 
 def _spoken(diagnosed: Diagnosis) -> tuple[tuple[str, str], ...]:

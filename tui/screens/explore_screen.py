@@ -254,7 +254,7 @@ class ExploreScreen(NumberedScreen):
     def on_explore_screen_loaded(self) -> None:
         self._tell_apart()
         if all(loading.error is not None for loading in self.loadings):
-            self.app.exit(return_code=1)
+            self.leave_unread()
             return
         if self.loadings[self.active].error is not None and self._is_first_good():
             return
@@ -263,6 +263,10 @@ class ExploreScreen(NumberedScreen):
             digit, self._typed_ahead = self._typed_ahead, None
             self.action_digit(digit)
         self._draw_bars()
+
+    def leave_unread(self) -> None:
+        """None of the files could be read: who started the program says why."""
+        self.app.exit(return_code=1)
 
     def _tell_apart(self) -> None:
         """Say why timelines are not shown as one, which their reader may have expected."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
+from llmtop.analysis.rules.core_dump import newest_dump
 from llmtop.errors import FileError
 from llmtop.model import DEMO, Unknown
 from llmtop.tui.app import LlmtopApp
@@ -36,7 +37,7 @@ from llmtop.tui.panes.view import (
     WindowWanted,
 )
 from llmtop.tui.screens.beyond import NumberedScreen, ViewBeyond
-from llmtop.tui.screens.diagnosis import DiagnosisScreen
+from llmtop.tui.screens.diagnosis import DiagnosisScreen, open_dump
 from llmtop.tui.screens.live_layout import (
     Arrangement,
     Focus,
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from llmtop.analysis.views import TableView
-    from llmtop.model import Issue, Target, Trace
+    from llmtop.model import CoreDump, Issue, Target, Trace
     from llmtop.servers.launch import Launched
     from llmtop.session_recording import SessionRecording
     from llmtop.tui.panes.view import Place
@@ -79,6 +80,7 @@ class LiveScreen(NumberedScreen):
         Binding("z", "zoom", "zoom", tooltip="Zoom the focused pane, or back"),
         Binding("d", "diagnosis", "diagnosis", tooltip="Findings with evidence; what cannot be seen"),
         Binding("e", "events", "events", tooltip="What happened: faults, clock limits, restarts; Enter goes there"),
+        Binding("o", "open_dump", "core dump", tooltip="Open the newest core dump of the server's GPU"),
         Binding("h", "heatmap", "heatmap", tooltip="Latencies over time: run queue (4), system calls (8)"),
         Binding("r", "record", "record", tooltip="Keep what was and go on recording; again: stop"),
         Binding("space", "pause", "pause", key_display="space", tooltip="Stop drawing; collecting goes on"),
@@ -128,6 +130,8 @@ class LiveScreen(NumberedScreen):
         self._shown: Trace | None = None
         self._latest: Trace | None = None
         self._gpus = 0
+        self._dump: CoreDump | None = None
+        """The newest one of the moment that is shown."""
         self.recording: SessionRecording | None = None
         """The one that is written, or the last one."""
 
@@ -152,6 +156,12 @@ class LiveScreen(NumberedScreen):
     def on_mount(self) -> None:
         self._arrange()
         self.panes[self.where.number].wanting_keys.focus()
+
+    def _offer(self, dump: CoreDump | None) -> None:
+        """Name the key of what can be opened."""
+        if dump != self._dump:
+            self._dump = dump
+            self.refresh_bindings()
 
     # -- frames ------------------------------------------------------------------------------------------------
 
@@ -205,6 +215,7 @@ class LiveScreen(NumberedScreen):
         self._latest = newest
         moment = self.time.moment(newest)
         self._shown = moment.shown
+        self._offer(newest_dump(moment.shown))
         self.frame_sync.is_still = self._stands_still
         self.frame_sync.stretch = self.pace.stretch(self.session.interval_s)
         with self.border():
@@ -451,6 +462,8 @@ class LiveScreen(NumberedScreen):
             return False
         if action == "heatmap":
             return self._place.heatmap is not None and not self.where.is_log_open
+        if action == "open_dump":
+            return self._dump is not None
         return super().check_action(action, parameters)
 
     def action_next_gpu(self) -> None:
@@ -467,6 +480,10 @@ class LiveScreen(NumberedScreen):
     def on_collection_wanted(self, message: CollectionWanted) -> None:
         """Have collectors take, or leave, what is taken on demand only."""
         self.session.ask(message.what, message.is_wanted)
+
+    def action_open_dump(self) -> None:
+        """Open the newest core dump of the moment that is shown."""
+        open_dump(self.app, self._dump)
 
     def action_diagnosis(self) -> None:
         """Open the diagnosis of the moment that is shown."""

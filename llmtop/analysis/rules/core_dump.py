@@ -31,6 +31,12 @@ def check(trace: Trace) -> Iterator[Finding]:
             yield _untold(trace, mark, dump, dump.why_not)
 
 
+def newest_dump(trace: Trace) -> CoreDump | None:
+    """The last one that can be opened; None where the server has left none."""
+    dumps = (mark.about for mark in reversed(trace.marks) if isinstance(mark.about, CoreDump))
+    return next((dump for dump in dumps if dump.why_not is None), None)
+
+
 def _of_dumps(trace: Trace, dumps: Sequence[tuple[Mark, CoreDump]]) -> Iterator[Finding]:
     """What the newest dump of each exception and place tells: workers that fail alike are one finding."""
     places: dict[tuple[str, str, int], list[tuple[Mark, CoreDump, list[GpuFault]]]] = {}
