@@ -34,7 +34,7 @@ async def test_without_a_dump_there_is_no_key() -> None:
     async with running(app, (200, 40)) as pilot:
         assert "o core dump" not in app.screen_text()
         await press(pilot, "o")
-        assert app.screen is app.live
+        assert app.screen_stack == [app.live]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -50,7 +50,7 @@ async def test_a_dump_opens_as_the_explorer_shows_it_and_escape_goes_back(size: 
         await wait_until(pilot, lambda: "store_odd" in app.screen_text() or "GPU faults" in app.screen_text())
         assert "Esc back" in app.screen_text()
         await press(pilot, "escape")
-        assert app.screen is app.live
+        assert app.screen_stack == [app.live]
 
 
 async def test_the_diagnosis_that_names_a_dump_opens_it() -> None:
@@ -73,5 +73,5 @@ async def test_a_dump_that_is_gone_is_said_and_the_server_stays(tmp_path: Path) 
         app.post_message(Reported())
         await wait_until(pilot, lambda: "o core dump" in app.screen_text())
         await press(pilot, "o")
-        await wait_until(pilot, lambda: app.screen is app.live)
+        await wait_until(pilot, lambda: app.screen_stack == [app.live])
         await wait_until(pilot, lambda: "gone.nvcudmp" in app.screen_text())
