@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from llmtop.analysis.views import Heatmap, TableView
-    from llmtop.model import Stretch, Target, Trace, TrackId, What
+    from llmtop.model import CoreDump, Stretch, Target, Trace, TrackId, What
     from llmtop.notes import NoteKind
     from llmtop.servers.launch import Launched
     from llmtop.tui.render.look import Look
@@ -115,6 +115,14 @@ class GpuWanted(Message):
     def __init__(self, gpu: TrackId | None) -> None:
         super().__init__()
         self.gpu = gpu
+
+
+class DumpWanted(Message):
+    """Open a core dump of a GPU over what is on the screen."""
+
+    def __init__(self, dump: CoreDump) -> None:
+        super().__init__()
+        self.dump = dump
 
 
 class CollectionWanted(Message):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -14,12 +14,13 @@ from llmtop.model import NS_PER_S, Severity
 from llmtop.tui.panes.bar import KeyBar
 from llmtop.tui.panes.base import in_roles, look_of
 from llmtop.tui.panes.lines import LinesPane
+from llmtop.tui.panes.view import DumpWanted
 from llmtop.tui.render.findings import Paragraph, diagnosis, draw_diagnosis
 from llmtop.tui.render.lines import line
 from llmtop.tui.screens.base import FullScreen
 
 if TYPE_CHECKING:
-    from textual.app import App, ComposeResult
+    from textual.app import ComposeResult
     from textual.strip import Strip
 
     from llmtop.model import CoreDump, Issue, Trace
@@ -103,7 +104,8 @@ class DiagnosisScreen(FullScreen):
 
     def action_open_dump(self) -> None:
         """Open the newest core dump of the moment that is told of."""
-        open_dump(self.app, self._dump)
+        if self._dump is not None:
+            self.app.post_message(DumpWanted(self._dump))
 
     def show(self, trace: Trace, state: Part, issues: Sequence[Issue] = ()) -> None:
         """Go on to another moment: at once where another finding speaks, else calmly; a new fault is scrolled to."""
@@ -126,15 +128,6 @@ class DiagnosisScreen(FullScreen):
         self._spoken, self._known_issues, self._trace_end_ns = _spoken(diagnosed), len(issues), trace.end_ns
         self._dump = newest_dump(trace)
         self.refresh_bindings()
-
-
-def open_dump(app: App[Any], dump: CoreDump | None) -> None:
-    """Show a core dump over all other screens."""
-    if dump is not None:
-        # Imported here: the explorer is another program's screen, and hardly any server leaves a dump.
-        from llmtop.tui.screens.dump_screen import DumpScreen
-
-        app.push_screen(DumpScreen(dump))
 
 
 def _spoken(diagnosed: Diagnosis) -> tuple[tuple[str, str], ...]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from llmtop.model import Target
     from llmtop.servers.launch import Launched
     from llmtop.session import Session
+    from llmtop.tui.panes.view import DumpWanted
     from llmtop.tui.screens.watched import Watched
 
 _FIRST_FRAMES_S = 0.25
@@ -102,6 +103,12 @@ class LiveApp(LlmtopApp):
         if not self._is_news:
             self._is_news = True
             self.post_message(Reported())
+
+    def on_dump_wanted(self, message: DumpWanted) -> None:
+        # Imported here: the explorer is another program's screen, and hardly any server leaves a dump.
+        from llmtop.tui.screens.dump_screen import DumpScreen
+
+        self.push_screen(DumpScreen(message.dump))
 
     def on_reported(self, _: Reported) -> None:
         self._is_news = True

@@ -30,6 +30,7 @@ from llmtop.tui.panes.view import (
     NO_ROWS,
     CollectionWanted,
     Context,
+    DumpWanted,
     EventWanted,
     GpuWanted,
     MomentWanted,
@@ -37,7 +38,7 @@ from llmtop.tui.panes.view import (
     WindowWanted,
 )
 from llmtop.tui.screens.beyond import NumberedScreen, ViewBeyond
-from llmtop.tui.screens.diagnosis import DiagnosisScreen, open_dump
+from llmtop.tui.screens.diagnosis import DiagnosisScreen
 from llmtop.tui.screens.live_layout import (
     Arrangement,
     Focus,
@@ -483,7 +484,8 @@ class LiveScreen(NumberedScreen):
 
     def action_open_dump(self) -> None:
         """Open the newest core dump of the moment that is shown."""
-        open_dump(self.app, self._dump)
+        if self._dump is not None:
+            self.app.post_message(DumpWanted(self._dump))
 
     def action_diagnosis(self) -> None:
         """Open the diagnosis of the moment that is shown."""
