@@ -9,7 +9,7 @@ import pytest
 
 from llmtop import vocabulary as v
 from llmtop.analysis.pages.correlate import Correlation, Correlations, correlations
-from llmtop.model import NS_PER_S, Metric, Trace, Unknown
+from llmtop.model import NS_PER_S, Metric, Trace, Unknown, UnknownKind
 from tests.analysis.probe_traces import GPU, PROCESS, SERVER, THREAD, Probed, Rate
 from tests.live_traces import NO_GPU, live_trace
 
@@ -100,7 +100,7 @@ def test_constant_series_say_so() -> None:
 
 def test_too_short_a_look_says_how_long_to_wait() -> None:
     assert correlations(starved(seconds=14)) == Unknown(
-        "GPU 0's idle share: not enough data: 14 of at least 30 samples", "wait 16 s more"
+        "GPU 0's idle share: not enough data: 14 of at least 30 samples", "wait 16 s more", UnknownKind.PASSING
     )
 
 

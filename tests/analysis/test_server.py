@@ -9,7 +9,20 @@ import pytest
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.server.view import ServerView, server_load, server_view
-from llmtop.model import NS_PER_S, Issue, Missing, Origin, Series, Severity, Trace, Track, TrackKind, Unknown, What
+from llmtop.model import (
+    NS_PER_S,
+    Issue,
+    Missing,
+    Origin,
+    Series,
+    Severity,
+    Trace,
+    Track,
+    TrackKind,
+    Unknown,
+    UnknownKind,
+    What,
+)
 from tests.live_traces import NOTHING, SOURCES, START_NS, Scene, live_trace, without
 
 
@@ -154,6 +167,7 @@ def test_of_one_slow_page_it_is_said_that_a_rate_takes_two() -> None:
     why = Unknown(
         "one page of metrics has come in this time, for a page takes 2.6 s: a rate needs two",
         "wait for the next; snapshot: look for longer, --seconds 10",
+        UnknownKind.PASSING,
     )
     assert {view.value(name) for name in ("output_tokens_per_s", "requests_per_s", "ttft_p99")} == {why}
     assert view.value("running") == 64

@@ -41,6 +41,15 @@ def shipped(page: str) -> Path:
     return SAMPLE_TRACES / "ncu" / "2024.1.1" / f"llama-decode.{page}.csv.xz"
 
 
+OF_OTHER_GPUS = {
+    "L2 Compression Input Sectors",
+    "L2 Compression Ratio",
+    "L2 Compression Success Rate",
+    "Preferred Cluster Size",
+}
+"""Rows whose metric the report has by this GPU's own name, and one that is printed as "n/a" of it."""
+
+
 def table(trace: Trace) -> tuple[KernelTable, KernelDetails]:
     assert trace.kernels is not None
     assert trace.kernels.details is not None
@@ -134,10 +143,10 @@ def test_sections_and_rules_of_a_details_page_are_those_of_the_report() -> None:
             assert rule.section == stored[rule.id].section
             assert [kind for kind, _ in rule.messages] == [kind for kind, _ in stored[rule.id].messages]
             assert dict(rule.speedups) == pytest.approx(dict(stored[rule.id].speedups), rel=0.006)
-        rows = {section.id: dict(section.rows) for section in report.tables(i)}
+        told = {row for section in report.tables(i) for row in section.rows}
         named = [row for section in page.tables(i) for row in section.rows if row[0] != row[1]]
         assert len(named) >= 55
-        assert all(any(rows[section].get(metric) == label for section in rows) for metric, label in named)
+        assert {label for metric, label in named if (metric, label) not in told} == OF_OTHER_GPUS
         assert set(page.sections(i)) <= set(report.sections(i))
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from llmtop.cli.live import ask
+from llmtop.tui import terminal
 from llmtop.tui.screens import choose
 from llmtop.tui.screens.choose import ChooseApp, describe
 from tests.live_traces import TARGET
@@ -52,6 +53,7 @@ async def test_a_key_that_takes_no_server_says_which_do(key: str, why: str) -> N
 
 def test_who_leaves_without_one_has_done_nothing_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "choose_target", lambda _: None)
+    monkeypatch.setattr(terminal, "guard", lambda: None)
     with pytest.raises(SystemExit) as left:
         ask(SERVERS)
     assert left.value.code == 0

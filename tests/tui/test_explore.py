@@ -525,7 +525,7 @@ def test_it_opens_in_a_terminal_and_leaves_it_as_it_was(terminal: TerminalFactor
 def test_each_bad_path_has_a_line_of_its_own(terminal: TerminalFactory, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("notes")
     argv = [sys.executable, "-m", "llmtop", "open", "missing.ncu-rep", "notes.txt"]
-    program = terminal(argv, columns=320, lines=30, cwd=tmp_path)
+    program = terminal(argv, columns=500, lines=30, cwd=tmp_path)
     assert program.wait_exit() == 1
     said = [line.strip() for line in program.screen_text().splitlines() if line.strip()]
     assert [line.split(" ")[:2] for line in said] == [["llmtop:", "missing.ncu-rep"], ["llmtop:", "notes.txt"]]
