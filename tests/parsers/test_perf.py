@@ -156,25 +156,27 @@ def test_a_recording_is_what_perf_prints_of_it(tmp_path: Path, monkeypatch: pyte
     text = f"{SAMPLE_LINE}\n{FRAME}\n\n" * 3
     (tmp_path / "printed").write_text(text[:-2])
     perf = tmp_path / "perf"
-    perf.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked; cat {tmp_path}/printed\n')
+    lists = '[ "$1" = evlist ] && exec echo cpu-clock'
+    perf.write_text(f'#!/bin/sh\n{lists}\necho "$@" > {tmp_path}/asked; cat {tmp_path}/printed\n')
     perf.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     trace = read(tmp_path, b"PERFILE2" + bytes(96))
     assert (trace.stacks, trace.tracks, trace.issues) == (read(tmp_path, text).stacks, read(tmp_path, text).tracks, ())
     assert trace.origin.path == str(tmp_path / "samples")
     asked = (tmp_path / "asked").read_text().split()
-    assert asked == ["script", "--header", "--force", "-F", "+pid", "-i", str(tmp_path / "samples")]
+    assert asked == ["script", "--force", "-i", str(tmp_path / "samples"), "--header", "-F", "+pid"]
 
 
 def test_how_far_perf_is_is_told_every_16384_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "printed").write_text(f"{SAMPLE_LINE}\n{FRAME}\n" + "# a comment\n" * (2 * 16384 - 1))
     perf = tmp_path / "perf"
-    perf.write_text(f"#!/bin/sh\ncat {tmp_path}/printed\n")
+    lists = '[ "$1" = evlist ] && exec echo cpu-clock'
+    perf.write_text(f"#!/bin/sh\n{lists}\ncat {tmp_path}/printed\n")
     perf.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     (tmp_path / "perf.data").write_bytes(b"PERFILE2" + bytes(96))
     numbers = [f"perf prints it, {lines} lines so far: Esc stops it" for lines in (0, 16384, 32768)]
-    assert told_while_read(tmp_path / "perf.data") == ["", *numbers, ""]
+    assert told_while_read(tmp_path / "perf.data") == ["", numbers[0], "", *numbers, ""]
 
 
 DAMAGE = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -14,7 +14,7 @@ from llmtop.collectors import children
 from llmtop.collectors.tracing import helped
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 from llmtop.collectors.tracing.helped import MOST_EARLY_ENDS
-from llmtop.model import MarkKind, Unknown
+from llmtop.model import MarkKind, Unknown, UnknownKind
 from tests.collectors.tracing.collecting import (
     Clock,
     Watch,
@@ -234,7 +234,7 @@ def test_a_helper_that_always_dies_early_is_given_up(
             watch.until(lambda trace: "ended" in missing(trace)["ebpf"])
             clock.forward(31)
         assert collector.unavailable == Unknown(
-            "the probes' process ended: ␛[31mno luck", "llmtop doctor tries it anew"
+            "the probes' process ended: ␛[31mno luck", "llmtop doctor tries it anew", UnknownKind.PASSING
         )
         watch.poll()
     assert len(watch.marks) == MOST_EARLY_ENDS

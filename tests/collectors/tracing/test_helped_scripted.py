@@ -17,7 +17,20 @@ from llmtop.collectors.tracing.bpftrace.collector import BpftraceCollector
 from llmtop.collectors.tracing.collector import TRACERS, Tracer
 from llmtop.collectors.tracing.helped import HelpedCollector, HelperWords, KnownProcesses
 from llmtop.collectors.tracing.perf.collector import PerfCollector
-from llmtop.model import NS_PER_S, Issue, Mark, MarkKind, Missing, Severity, Target, TargetProcess, Trace, Unknown, What
+from llmtop.model import (
+    NS_PER_S,
+    Issue,
+    Mark,
+    MarkKind,
+    Missing,
+    Severity,
+    Target,
+    TargetProcess,
+    Trace,
+    Unknown,
+    UnknownKind,
+    What,
+)
 
 ROOT, WORKER, CHILD, STRANGER = 4_300_001, 4_300_002, 4_300_003, 4_300_009
 START_NS = 1000 * NS_PER_S
@@ -327,7 +340,7 @@ def test_ends_are_counted_anew_once_it_has_looked(stage: Stage, collector: Scrip
 def test_one_that_crashes_before_it_looks_is_given_up_at_once(stage: Stage, collector: Scripted) -> None:
     stage.helper.has_crashed = True
     end(stage, collector, "it was ended by SIGSEGV")
-    why = Unknown("the helper ended: it was ended by SIGSEGV", "llmtop doctor tries it anew")
+    why = Unknown("the helper ended: it was ended by SIGSEGV", "llmtop doctor tries it anew", UnknownKind.PASSING)
     assert collector.unavailable == why
 
 
