@@ -109,7 +109,7 @@ def events_table(found: Iterable[Event], now_ns: int) -> RowTable:
     listed = tuple(found)
     rows = tuple(
         (
-            *(max(0, (now_ns - event.t_ns) // NS_PER_S), event.severity.value, event.where),
+            *(max(0, round((now_ns - event.t_ns) / NS_PER_S)), event.severity.value, event.where),
             *(event.what, event.meaning, event.action),
         )
         for event in listed
