@@ -31,7 +31,7 @@ from tests.collectors.tracing.truths import (
     owned,
     seen,
 )
-from tests.workloads.noise import measured_again
+from tests.workloads.noise import measured_again, starting_first
 from tests.workloads.programs import HERE as WORKLOADS
 from tests.workloads.programs import Workload
 
@@ -236,7 +236,8 @@ def test_what_is_hot_when_llmtop_comes_is_let_go_of_before_it_has_cost_much() ->
     """A budget of 1 % of a core, and a program of which full probes would take a third."""
     with Workload(sys.executable, "-c", HOT) as program:
         program.start()
-        with probing(program.pid, options=["--budget", "0.01", "--stacks"]) as probes:
+        options = ["--budget", "0.01", "--stacks"]
+        with starting_first(priority=2), probing(program.pid, options=options) as probes:
             settled = probes.until(lambda report: "scheduler in slices" in report.get("shed", ""))
             later = [probes.next() for _ in range(30)][-1]
     hits = settled["hits"]
