@@ -69,6 +69,26 @@ wait:
 """Notes each SM's cycle counter and the GPU's clock (ns), 16 bytes for each SM. Blocks wait long enough (20,000 cycles)
 that a grid of as many as fit reaches every SM."""
 
+SPIN = (
+    HEADER
+    + """
+.visible .entry spin(.param .u64 ns)
+{
+    .reg .b64 %length, %until, %now;
+    .reg .pred %early;
+    ld.param.u64 %length, [ns];
+    mov.u64 %now, %globaltimer;
+    add.u64 %until, %now, %length;
+wait:
+    mov.u64 %now, %globaltimer;
+    setp.lt.u64 %early, %now, %until;
+    @%early bra wait;
+    ret;
+}
+"""
+)
+"""Keeps an SM for as many ns as it is given in place of a buffer."""
+
 
 class CudaError(Exception):
     """A driver call failed, or there is no driver; `code` is CUDA's, -1 without one."""
@@ -108,6 +128,14 @@ class Kernel:
             CudaError: It went wrong.
         """
         self.launch()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until all that was launched has ended.
+
+        Raises:
+            CudaError: It went wrong.
+        """
         self._call("cuCtxSynchronize")
 
     def launch(self, blocks: int = 1, threads: int = 1, buffer: int | None = None) -> None:

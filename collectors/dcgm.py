@@ -59,6 +59,7 @@ def _ratio(metric: Metric) -> _ExportedField:
 
 
 PROFILING = {
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": _ratio(v.GPU_ACTIVE),
     "DCGM_FI_PROF_SM_ACTIVE": _ratio(v.GPU_SM),
     "DCGM_FI_PROF_SM_OCCUPANCY": _ratio(v.GPU_OCCUPANCY),
     "DCGM_FI_PROF_PIPE_INT_ACTIVE": _ratio(v.GPU_INTEGER),

@@ -21,7 +21,11 @@ SIGNS: Final = (CODE, BITS)
 # GPU, on tracks "gpu:<index>". Percentages of activity are averages over the sampling window.
 GPU_UTIL = Metric("gpu.util", "%", title="GPU busy")
 """NVML duty cycle: share of time in which any kernel ran. Never an input of the roofline."""
+GPU_ACTIVE = Metric("gpu.active", "%", title="GPU active")
+"""Share of time in which any kernel ran or was about to follow another (GPM graphics utilisation, DCGM GR engine
+active): whether the GPU had work, however few of its multiprocessors that took."""
 GPU_SM = Metric("gpu.sm", "%", title="SM")
+"""Of all multiprocessors, how much of the time each had a warp on it: kernels of few blocks leave most of them idle."""
 GPU_OCCUPANCY = Metric("gpu.occupancy", "%", title="occupancy")
 GPU_INTEGER = Metric("gpu.integer", "%", title="INT")
 GPU_TENSOR = Metric("gpu.tensor", "%", title="tensor")
@@ -40,7 +44,7 @@ GPU_C2C_TX = Metric("gpu.c2c_tx", "bytes/s", title="C2C tx")
 """Between the GPU and the Grace CPU of its own package; GPUs without such a link have no reading and no reason."""
 GPU_C2C_RX = Metric("gpu.c2c_rx", "bytes/s", title="C2C rx")
 GPM = (
-    *(GPU_SM, GPU_OCCUPANCY, GPU_INTEGER, GPU_FP64, GPU_FP32, GPU_FP16, GPU_DRAM),
+    *(GPU_ACTIVE, GPU_SM, GPU_OCCUPANCY, GPU_INTEGER, GPU_FP64, GPU_FP32, GPU_FP16, GPU_DRAM),
     *(GPU_TENSOR, GPU_TENSOR_HMMA, GPU_TENSOR_IMMA, GPU_TENSOR_DFMA),
     *(GPU_PCIE_TX, GPU_PCIE_RX, GPU_NVLINK_TX, GPU_NVLINK_RX, GPU_C2C_TX, GPU_C2C_RX),
 )

@@ -55,6 +55,7 @@ class _GpmSource:
 _DRAM_ID = 10
 # Ids as in nvml.h (NVML_GPM_METRIC_*). PCIe and NVLink come in MiB/s.
 _SOURCES = (
+    _GpmSource(1, v.GPU_ACTIVE),
     _GpmSource(2, v.GPU_SM),
     _GpmSource(3, v.GPU_OCCUPANCY),
     _GpmSource(4, v.GPU_INTEGER),
