@@ -19,11 +19,12 @@ SIGNS: Final = (CODE, BITS)
 """Units of numbers that stand for something: they have no mean."""
 
 # GPU, on tracks "gpu:<index>". Percentages of activity are averages over the sampling window.
+GPU_ACTIVE = Metric("gpu.active", "%", title="GPU busy")
+"""Share of time in which any kernel ran, however few multiprocessors it took (GPM graphics utilisation, DCGM GR engine
+active). Never an input of the roofline, as the next."""
 GPU_UTIL = Metric("gpu.util", "%", title="GPU busy")
-"""NVML duty cycle: share of time in which any kernel ran. Never an input of the roofline."""
-GPU_ACTIVE = Metric("gpu.active", "%", title="GPU active")
-"""Share of time in which any kernel ran or was about to follow another (GPM graphics utilisation, DCGM GR engine
-active): whether the GPU had work, however few of its multiprocessors that took."""
+"""The same as NVML's duty cycle tells it: within 4 points of it in bursts of kernels and rests from 10 µs on
+(benchmarks/busy_truth.py, H100)."""
 GPU_SM = Metric("gpu.sm", "%", title="SM")
 """Of all multiprocessors, how much of the time each had a warp on it: kernels of few blocks leave most of them idle."""
 GPU_OCCUPANCY = Metric("gpu.occupancy", "%", title="occupancy")

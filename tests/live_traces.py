@@ -180,6 +180,7 @@ def _gpus(scene: Scene, tick: int, t_ns: int) -> Iterator[Reading]:
         at = tick + 3 * i
         gauges = {
             v.GPU_UTIL: 100.0,
+            v.GPU_ACTIVE: wave(at, 97, 100, 7, scene),
             v.GPU_SM: wave(at, 93, 98, 7, scene),
             v.GPU_DRAM: wave(at, 78, 88, 9, scene),
             v.GPU_TENSOR: wave(at, 14, 22, 9, scene),
@@ -200,7 +201,7 @@ def _gpus(scene: Scene, tick: int, t_ns: int) -> Iterator[Reading]:
             v.GPU_CLOCK_REASONS: 4.0,
         }
         for metric, value in gauges.items():
-            source = "GPM" if metric.name in ("gpu.sm", "gpu.dram", "gpu.tensor") else "NVML"
+            source = "GPM" if metric.name in ("gpu.active", "gpu.sm", "gpu.dram", "gpu.tensor") else "NVML"
             yield Reading(ids.gpu(i), metric, t_ns, scene.values.get(metric.name, value), source)
         yield Reading(ids.gpu_process(ids.gpu(i), 4300), v.GPU_PROCESS_MEMORY, t_ns, 70.2 * 2**30, "NVML")
 
@@ -263,6 +264,7 @@ NO_GPM = Missing(
     What("gpu:0/gpm"), Unknown("GPM needs Hopper or newer", "use the server's own estimate: --enable-mfu-metrics")
 )
 _GPM_NAMES = (
+    "gpu.active",
     "gpu.sm",
     "gpu.dram",
     "gpu.tensor",

@@ -232,7 +232,7 @@ class StackTree:
 class LaneKind(StrEnum):
     """What a lane is of, where a verdict may rest on it."""
 
-    SM = "SM"
+    BUSY = "GPU busy"
     DRAM = "DRAM"
     TENSOR = "tensor"
     TOKENS = "tokens"

@@ -17,6 +17,7 @@ from llmtop.analysis.roofline.server import FROM_TOKENS, server_roofline
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.analysis.series.readings import (
     NO_TARGET,
+    busy_metric,
     counter_rate,
     gpu_tracks,
     latest,
@@ -308,6 +309,7 @@ def _gpu(trace: Trace, track: Track, window_ns: int) -> dict[str, Json]:
         "index": ids.gpu_index(track.id),
         "uuid": fact(track.facts.get(GpuFact.UUID, Unknown("the driver gives no UUID"))),
         "name": fact(track.facts.get(GpuFact.NAME, track.name)),
+        "busy": over_window(busy_metric(trace, track.id)),
         "sm": over_window(v.GPU_SM),
         "dram": over_window(v.GPU_DRAM),
         "tensor": over_window(v.GPU_TENSOR),

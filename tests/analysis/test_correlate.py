@@ -33,7 +33,7 @@ def starved(delay_s: int = 2, seconds: int = 120) -> Trace:
             (THREAD, v.THREAD_LAUNCHES): lambda s: 100 + 500 * noise(source=OTHER)(s),
         },
         gauges={
-            (GPU, v.GPU_SM): lambda s: 100 - 80 * noise(delay_s)(s),
+            (GPU, v.GPU_ACTIVE): lambda s: 100 - 80 * noise(delay_s)(s),
             (SERVER, v.SERVER_WAITING): 3.0,
         },
     ).trace(seconds)
@@ -58,7 +58,7 @@ def test_cause_is_found_with_its_lag(delay_s: int) -> None:
 
 
 def test_lag_of_one_reading_is_told_though_readings_come_late() -> None:
-    gauges = {(GPU, v.GPU_SM): lambda s: 100 - 80 * noise(1)(s)}
+    gauges = {(GPU, v.GPU_ACTIVE): lambda s: 100 - 80 * noise(1)(s)}
     trace = Probed({v.THREAD_RUN_QUEUE: noise(), v.THREAD_ON_CPU: 0.0}, gauges=gauges, jitter_ns=30_000_000).trace(90)
     found = by_title(trace)["run queue of EngineCore/engine"]
     assert isinstance(found, Correlation)
@@ -68,7 +68,7 @@ def test_lag_of_one_reading_is_told_though_readings_come_late() -> None:
 
 @pytest.mark.parametrize(("share", "is_told"), [(0.008, False), (0.012, True)])
 def test_what_takes_less_than_a_hundredth_of_the_time_explains_nothing(share: float, is_told: bool) -> None:
-    gauges = {(GPU, v.GPU_SM): lambda s: 100 - 80 * noise()(s)}
+    gauges = {(GPU, v.GPU_ACTIVE): lambda s: 100 - 80 * noise()(s)}
     clocks: dict[Metric, Rate] = {v.THREAD_RUN_QUEUE: lambda s: 2 * share * (s % 2), v.THREAD_ON_CPU: 0.4}
     found = by_title(Probed(clocks, gauges=gauges).trace(120))
     assert ("run queue of EngineCore/engine" in found) is is_told
@@ -108,7 +108,7 @@ def test_series_that_came_later_says_how_long_to_wait() -> None:
     late = Probed(
         {v.THREAD_RUN_QUEUE: lambda s: 0.5 * noise()(s), v.THREAD_ON_CPU: 0.4},
         gauges={
-            (GPU, v.GPU_SM): lambda s: 80 * noise()(s),
+            (GPU, v.GPU_ACTIVE): lambda s: 80 * noise()(s),
             (SERVER, v.SERVER_WAITING): lambda s: None if s < 50 else noise(source=OTHER)(s),
         },
     ).trace(60)
@@ -119,7 +119,7 @@ def test_series_that_came_later_says_how_long_to_wait() -> None:
 
 
 def test_idle_share_that_never_changes_correlates_with_nothing() -> None:
-    trace = Probed({v.THREAD_RUN_QUEUE: 0.1, v.THREAD_ON_CPU: noise()}, gauges={(GPU, v.GPU_SM): 40.0}).trace(60)
+    trace = Probed({v.THREAD_RUN_QUEUE: 0.1, v.THREAD_ON_CPU: noise()}, gauges={(GPU, v.GPU_ACTIVE): 40.0}).trace(60)
     assert correlations(trace) == Unknown("GPU 0's idle share: constant over the window")
 
 
@@ -142,7 +142,7 @@ def test_gil_waits_and_yields_are_among_the_series() -> None:
         (PROCESS, v.PROCESS_GIL_WAITS): lambda s: 40 * waits(s),
         (PROCESS, v.labelled(v.SYSCALL_COUNT, "sched_yield")): lambda s: 40 * noise(source=OTHER)(s),
     }
-    gauges = {(GPU, v.GPU_SM): lambda s: 100 - 60 * waits(s)}
+    gauges = {(GPU, v.GPU_ACTIVE): lambda s: 100 - 60 * waits(s)}
     rows = by_title(Probed({v.THREAD_RUN_QUEUE: 0.1, v.THREAD_ON_CPU: 0.5}, probes=probes, gauges=gauges).trace(90))
     found = rows["GIL waits of EngineCore"]
     assert isinstance(found, Correlation)

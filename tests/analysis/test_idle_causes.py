@@ -21,7 +21,7 @@ ALL_SEEN = {
     (THREAD, v.labelled(v.THREAD_BLOCKED, "futex")): 0.1,
     (PROCESS, v.labelled(v.LIBRARY_COUNT, "cuLaunchKernel")): 100.0,
 }
-HALF_IDLE = {(GPU, v.GPU_SM): 50.0}
+HALF_IDLE = {(GPU, v.GPU_ACTIVE): 50.0}
 WORKER = ids.thread(9, 9)
 
 
@@ -52,7 +52,7 @@ def test_idle_time_is_split_as_the_thread_spent_it() -> None:
 def test_idle_time_meets_what_was_done_at_the_same_instant() -> None:
     # The GPU idles in the first half, when the thread works; in the second half both swap.
     clocks: Mapping[Metric, Rate] = {v.THREAD_ON_CPU: lambda s: 1.0 if s <= 10 else 0.0, v.THREAD_RUN_QUEUE: 0.0}
-    gauges = {(GPU, v.GPU_SM): lambda s: 0.0 if s <= 10 else 100.0}
+    gauges = {(GPU, v.GPU_ACTIVE): lambda s: 0.0 if s <= 10 else 100.0}
     causes = causes_of(Probed(clocks, probes=ALL_SEEN, gauges=gauges).trace(20))
     assert causes.idle_share == pytest.approx(0.5, abs=0.03)
     assert shares(causes)["working"] == pytest.approx(1.0, abs=0.03)
@@ -192,7 +192,7 @@ def test_causes_add_up_to_the_idle_time(
         {(PROCESS, v.CGROUP_THROTTLED): throttled},
         {**ALL_SEEN, (THREAD, v.THREAD_CUDA_SYNC): sync},
         {
-            (GPU, v.GPU_SM): lambda s: activity[s % len(activity)],
+            (GPU, v.GPU_ACTIVE): lambda s: activity[s % len(activity)],
             (SERVER, v.SERVER_RUNNING): lambda s: running[s % 20],
             (SERVER, v.SERVER_WAITING): 0.0,
         },

@@ -61,7 +61,7 @@ def _at(value: float | list[float], tick: int, ticks: int) -> float:
 
 
 def gpu(**values: float) -> Values:
-    metrics = {"dram": v.GPU_DRAM, "tensor": v.GPU_TENSOR, "sm": v.GPU_SM}
+    metrics = {"dram": v.GPU_DRAM, "tensor": v.GPU_TENSOR, "busy": v.GPU_ACTIVE, "sm": v.GPU_SM}
     return {(ids.gpu(0), metrics[name]): value for name, value in values.items()}
 
 
@@ -134,12 +134,12 @@ def test_one_finding_for_all_gpus_alike() -> None:
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        (gpu(dram=48, tensor=6, sm=62), "DRAM 77 %, tensor 10 % while the GPU works (62 % of the time)"),
+        (gpu(dram=48, tensor=6, busy=62), "DRAM 77 %, tensor 10 % while the GPU works (62 % of the time)"),
         (gpu(dram=48, tensor=6, sm=98), "DRAM 48 %, tensor 6 %"),
         (gpu(dram=61, tensor=8, sm=97), "DRAM 61 %, tensor 8 %"),
-        (gpu(dram=20, tensor=3, sm=25), "DRAM 80 %, tensor 12 % while the GPU works (25 % of the time)"),
-        (gpu(dram=30, tensor=5, sm=58), ""),
-        (gpu(dram=20, tensor=3, sm=15), ""),
+        (gpu(dram=20, tensor=3, busy=25), "DRAM 80 %, tensor 12 % while the GPU works (25 % of the time)"),
+        (gpu(dram=30, tensor=5, busy=58), ""),
+        (gpu(dram=20, tensor=3, busy=15), ""),
         (gpu(dram=48, tensor=30, sm=98), ""),
     ],
 )
@@ -151,9 +151,9 @@ def test_memory_bound_is_judged_over_the_time_at_work(values: Values, says: str)
 
 
 def test_compute_bound_is_judged_over_the_time_at_work() -> None:
-    finding = only(found(compute_bound, gpu(dram=15, tensor=35, sm=50)))
+    finding = only(found(compute_bound, gpu(dram=15, tensor=35, busy=50)))
     assert finding.message == "compute-bound: tensor 70 %, DRAM 30 % while the GPU works (50 % of the time)"
-    assert finding.evidence == ("GPU 0: tensor 35 % (test), DRAM 15 % (test), SM 50 % (test)",)
+    assert finding.evidence == ("GPU 0: tensor 35 % (test), DRAM 15 % (test), GPU busy 50 % (test)",)
 
 
 def test_compute_bound() -> None:
@@ -502,6 +502,6 @@ def test_what_many_rules_ask_is_worked_out_once(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(signals, "recent_mean", noted)
     assert diagnose(live_trace(ticks=90)).findings
     counts = Counter(asked)
-    assert counts[ids.gpu(0), v.GPU_SM.name] == 1
+    assert counts[ids.gpu(0), v.GPU_ACTIVE.name] == 1
     waiting = [count for (_, name), count in counts.items() if name == v.SERVER_WAITING.name]
     assert waiting == [2]  # what is at hand, and what the engine has not heard of

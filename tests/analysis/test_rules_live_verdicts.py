@@ -100,7 +100,7 @@ def test_starved_names_the_thread_and_what_it_costs() -> None:
     assert finding.message == "EngineCore waits for a CPU 12 % of the time, GPU 55 % busy"
     assert finding.evidence[0] == "EngineCore: run-queue wait 12 % (schedstat)"
     assert "running 8 requests (metrics)" in finding.evidence
-    assert "GPU 0: SM 55 % (NVML)" in finding.evidence
+    assert "GPU 0: GPU busy 55 % (NVML)" in finding.evidence
 
 
 @pytest.mark.parametrize(("share", "speaks"), [(0.049, False), (0.051, True)])
@@ -164,11 +164,11 @@ def test_starved_by_itself_or_by_others(cores: int, words: str) -> None:
     assert said == bool(cores)
 
 
-@pytest.mark.parametrize(("duty", "witness", "speaks"), [(70.0, 0.0, True), (99.0, 0.0, False), (99.0, 40.0, True)])
-def test_a_high_duty_cycle_hides_gaps(duty: float, witness: float, speaks: bool) -> None:
-    """Without GPM a GPU that seems busy may wait all the same: then others must queue too."""
+@pytest.mark.parametrize(("duty", "speaks"), [(70.0, True), (79.0, True), (81.0, False)])
+def test_the_duty_cycle_tells_too_whether_the_gpu_waits(duty: float, speaks: bool) -> None:
+    """Without GPM: on an H100 it was within 4 points of the GR engine's activity (benchmarks/busy_truth.py)."""
     unseen = STARVED.but(gpus=(), gauges={("gpu:0", v.GPU_UTIL): duty}, more_gpus=(0,))
-    assert bool(found(run_queue_starvation, last(unseen, involuntary=witness))) == speaks
+    assert bool(found(run_queue_starvation, last(unseen, involuntary=0.0))) == speaks
 
 
 def test_a_worker_that_waits_for_a_cpu_is_named() -> None:
@@ -432,7 +432,7 @@ def test_cpu_bound_without_requests_is_nothing() -> None:
         (CPU_BOUND, {"gpus": (2.0,)}, True),
         (CPU_BOUND_UNSEEN, {"gpus": (5.1,)}, True),
         (CPU_BOUND_UNSEEN, {"gpus": (4.9,)}, False),
-        (CPU_BOUND_UNSEEN, {"gpus": (4.9,), "gauges": {("gpu:0", v.GPU_UTIL): 40.0}}, True),
+        (CPU_BOUND_UNSEEN, {"gpus": (4.9,), "gauges": {("gpu:0", v.GPU_ACTIVE): 40.0}}, True),
         (CPU_ONLY, {}, False),
     ],
 )
@@ -465,7 +465,7 @@ def test_a_worker_may_be_the_one_that_is_cpu_bound() -> None:
 
 def test_gpu_bound_says_that_all_is_well() -> None:
     finding = only(gpu_bound, GPU_BOUND_SPINNING)
-    assert finding.message == "GPU-bound, healthy: the server waits for the GPU (SM 94 %)"
+    assert finding.message == "GPU-bound, healthy: the server waits for the GPU (busy 94 % of the time)"
     assert "EngineCore: in CUDA synchronisation 83 % (eBPF)" in finding.evidence
     assert finding.severity is Severity.INFO
 
@@ -522,9 +522,8 @@ def test_gpu_bound_has_no_thread_that_waits_for_a_cpu(share: float, speaks: bool
     assert bool(found(gpu_bound, last(GPU_BOUND_ASLEEP, run_queue=share))) == speaks
 
 
-@pytest.mark.parametrize(("duty", "speaks"), [(94.0, False), (96.0, True)])
-def test_the_duty_cycle_proves_less(duty: float, speaks: bool) -> None:
-    """Without GPM: any kernel counts, so nearly all of the time is asked for."""
+@pytest.mark.parametrize(("duty", "speaks"), [(89.0, False), (91.0, True)])
+def test_the_duty_cycle_tells_too_that_the_gpu_never_rests(duty: float, speaks: bool) -> None:
     scene = GPU_BOUND_UNSEEN.but(gpus=(), gauges={("gpu:0", v.GPU_UTIL): duty}, more_gpus=(0,))
     assert bool(found(gpu_bound, scene)) == speaks
 
@@ -782,7 +781,7 @@ def test_an_engine_that_sleeps_is_named_without_a_gpu_too(cause: str) -> None:
 
 
 def test_small_kernels_are_no_idle_gpu() -> None:
-    assert not found(engine_starved, ON_DISK.but(gauges={("gpu:0", v.GPU_UTIL): 85.0}))
+    assert not found(engine_starved, ON_DISK.but(gauges={("gpu:0", v.GPU_ACTIVE): 85.0}))
 
 
 def test_the_blocked_loop_is_named_and_not_the_helper_that_holds_the_lock() -> None:
@@ -920,7 +919,7 @@ def _with_processes(*names: str, share: float = 30.0, **facts: Fact) -> Trace:
     for second in range(20):
         t = (second + 1) * NS_PER_S
         readings = [Reading(track, v.GPU_PROCESS_SM, t, share, "NVML") for track in tracks if "/process:" in track]
-        readings.append(Reading(ids.gpu(0), v.GPU_SM, t, 80.0, "GPM"))
+        readings.append(Reading(ids.gpu(0), v.GPU_ACTIVE, t, 80.0, "GPM"))
         recorder.append("test", Trace(Origin("live"), t, t, tracks=tracks, readings=tuple(readings)))
     return recorder.freeze()
 

@@ -64,7 +64,7 @@ def test_a_short_look_says_how_long_it_was() -> None:
         (("gpu.dram",), {"memory-bound-decode", "compute-bound"}),
         (("gpu.clock_reasons",), {"clocks-capped"}),
         (("thread.on_cpu",), {"run-queue-starvation", "gil-bound", "api-bound", "cpu-bound", "cgroup-throttled"}),
-        (("gpu.sm",), {"gpu-bound"}),
+        (("gpu.active",), {"gpu-bound"}),
     ],
     ids=lambda names: names[0] if isinstance(names, tuple) else "",
 )

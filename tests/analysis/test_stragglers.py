@@ -74,9 +74,9 @@ def test_two_gpus_need_a_large_ratio_and_the_lower_is_named() -> None:
 
 
 def test_activity_departs_upwards_too() -> None:
-    found = departing({v.GPU_SM: steady(40, 42, 95, 41)})
+    found = departing({v.GPU_UTIL: steady(40, 42, 95, 41)})
     assert list(found) == [ids.gpu(2)]
-    assert "SM 95 %, its 3 peers' 41 %" in found[ids.gpu(2)]
+    assert "GPU busy 95 %, its 3 peers' 41 %" in found[ids.gpu(2)]
 
 
 def test_several_measures_are_one_reason() -> None:
@@ -94,17 +94,17 @@ def test_a_short_history_is_no_verdict() -> None:
 
 
 def test_an_idle_gpu_of_nobody_is_not_compared() -> None:
-    trace = trace_of({v.GPU_SM: steady(90, 91, 0)}, process=False)
+    trace = trace_of({v.GPU_UTIL: steady(90, 91, 0)}, process=False)
     assert [track.id for track in server_gpus(trace)] == ["gpu:0", "gpu:1"]
     assert not findings_of(straggler, trace)
 
 
 def test_a_hung_rank_of_the_server_is_compared() -> None:
-    trace = trace_of({v.GPU_SM: steady(90, 91, 0)})
+    trace = trace_of({v.GPU_UTIL: steady(90, 91, 0)})
     [finding] = findings_of(straggler, trace)
     assert finding.subject == "GPU 2"
     assert "how work is shared out" in finding.action
-    assert finding.evidence == ("SM 0 %, its 2 peers' 90 %",)
+    assert finding.evidence == ("GPU busy 0 %, its 2 peers' 90 %",)
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=9), st.permutations(range(9)))

@@ -90,7 +90,7 @@ def test_how_long_what_was_said_counts(name: str, snapshot: SnapshotAssertion) -
 
 
 LEVELS: dict[Metric, tuple[float, tuple[str, ...]]] = {
-    v.GPU_SM: (100.0, ("idle",)),
+    v.GPU_ACTIVE: (100.0, ("idle",)),
     v.GPU_DRAM: (100.0, ("gpus", "roofline", "mean point", "server's roofline")),
     v.GPU_SM_CLOCK: (2200.0, ("roofline", "mean point")),
     v.SERVER_RUNNING: (128.0, ("server's roofline",)),

@@ -55,7 +55,7 @@ class Scene:
     """A server and its machine.
 
     Attributes:
-        gpus: SM activity of each GPU in %; none for a machine without.
+        gpus: How busy each GPU is in %, with all of its SMs; none for a machine without.
         running, waiting: Requests; None where the server has no endpoint.
         itl: Mean inter-token latency in seconds.
         latencies: How often that is observed, of the usual.
@@ -133,6 +133,7 @@ class Scene:
     def _gauges(self) -> dict[tuple[TrackId, Metric], Level]:
         found: dict[tuple[TrackId, Metric], Level] = {(ids.HOST, v.HOST_CPU_PRESSURE): self.pressure}
         for i, sm in enumerate(self.gpus):
+            found[ids.gpu(i), v.GPU_ACTIVE] = sm
             found[ids.gpu(i), v.GPU_SM] = sm
             found[ids.gpu(i), v.GPU_DRAM] = self.dram
             found[ids.gpu(i), v.GPU_TENSOR] = self.tensor

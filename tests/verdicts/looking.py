@@ -92,7 +92,7 @@ def surroundings(cases: Sequence[Case]) -> PlayedCollector:
     def play(now: int) -> Trace:
         told: list[Reading] = []
         for n, case in enumerate(cases):
-            told += readings(ids.gpu(n), {v.GPU_SM: case.sm}, now, "made up")
+            told += readings(ids.gpu(n), {v.GPU_ACTIVE: case.sm}, now, "made up")
             requests = {v.SERVER_RUNNING: case.running, v.SERVER_WAITING: case.waiting}
             told += readings(ids.server(n), requests, now, "made up")
         return Trace(Origin("live"), now, now, tracks=tracks, readings=tuple(told))

@@ -28,7 +28,7 @@ _FACT = 46
 """Cells that a fact about a GPU takes, with its title."""
 _FEW = 3
 """Processes that are worth more than facts that are as they should be."""
-_ROLES = {"SM": "series2", "DRAM": "memory", "tensor": "compute", "GPU busy": "series2"}
+_ROLES = {"SM": "series2", "DRAM": "memory", "tensor": "compute", "GPU busy": "series1"}
 _SEVERITY_ROLES = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.INFO: "text"}
 _DETAIL_ROWS = 6
 """The selected GPU of a table is shown in full from so many free rows on."""

@@ -56,16 +56,13 @@ def _by_title(title: str) -> Callable[[GpuRow], Gauge | None]:
     return lambda row: next((gauge for gauge in row.activity if gauge.title == title), None)
 
 
-def _busy(row: GpuRow) -> Gauge | None:
-    return _by_title("SM")(row) or _by_title("GPU busy")(row)
-
-
 def _memory_top(row: GpuRow) -> float | None:
     return float(row.memory_total) if isinstance(row.memory_total, int | float) else None
 
 
 COLUMNS = (
-    GpuColumn("sm", "SM %", 5, _busy, "series2"),
+    GpuColumn("busy", "busy %", 7, _by_title("GPU busy"), "series1"),
+    GpuColumn("sm", "SM %", 5, _by_title("SM"), "series2"),
     GpuColumn("dram", "DRAM %", 7, _by_title("DRAM"), "memory"),
     GpuColumn("tensor", "tens %", 7, _by_title("tensor"), "compute"),
     GpuColumn("memory", "mem GiB", 8, lambda row: row.memory, "series4", _GIB, _memory_top),
@@ -84,7 +81,22 @@ COLUMNS = (
 SORTED_BY = (Column("gpu", "GPU"), *(Column(one.key, one.title, "1") for one in COLUMNS))
 """What the GPUs can be sorted by: their numbers, the first of all, and what is known of them."""
 BY_GPU = Sort.by(SORTED_BY[0])
-_KEPT = ("sm", "power", "dram", "tensor", "SM", "DRAM", "clock", "memory", "temperature", "POWER", "TENSOR", "CLOCK")
+_KEPT = (
+    "busy",
+    "sm",
+    "power",
+    "dram",
+    "tensor",
+    "BUSY",
+    "DRAM",
+    "SM",
+    "clock",
+    "memory",
+    "temperature",
+    "POWER",
+    "TENSOR",
+    "CLOCK",
+)
 """What gets room first: values in lower case, their graphs in upper case."""
 
 

@@ -56,7 +56,7 @@ _MEASURES = (
     # SC'22, arXiv:2208.11035): more than that is a finding.
     _Measure(v.GPU_SM_CLOCK, 0.10, is_share=True, pair_ratio=1.3),
     # In steady prefill one H100's 100 ms windows held SM within 3 points and DRAM within 6: these are well outside.
-    _Measure(v.GPU_SM, 20.0, is_share=False, pair_ratio=2.0),
+    _Measure(v.GPU_UTIL, 20.0, is_share=False, pair_ratio=2.0),
     _Measure(v.GPU_DRAM, 15.0, is_share=False, pair_ratio=2.0),
 )
 

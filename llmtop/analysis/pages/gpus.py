@@ -10,7 +10,16 @@ from llmtop import vocabulary as v
 from llmtop.analysis.gpus.health import HealthFact, health
 from llmtop.analysis.gpus.stragglers import in_words, stragglers
 from llmtop.analysis.roofline.efficiency import EfficiencyView, efficiency_view
-from llmtop.analysis.series.readings import gpu_tracks, latest, source, target_gpus, told_why_lost, why_kind_missing
+from llmtop.analysis.series.readings import (
+    BUSY,
+    busy_metric,
+    gpu_tracks,
+    latest,
+    source,
+    target_gpus,
+    told_why_lost,
+    why_kind_missing,
+)
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Column
 from llmtop.facts import GpuFact, GpuInstanceFact, GpuProcessFact
@@ -31,6 +40,7 @@ _MOST_SAMPLES, _FEW_SAMPLES = 120, 30
 """No graph of activity in the pane is wider, and no other one."""
 _NOT_OF_INSTANCES = Unknown("power, clock and temperature are of the whole GPU")
 _ACTIVITY = (v.GPU_SM, v.GPU_DRAM, v.GPU_TENSOR)
+"""Beside how much of the time there is work."""
 _UNITS = (v.GPU_OCCUPANCY, v.GPU_FP32, v.GPU_FP16, v.GPU_FP64, v.GPU_INTEGER)
 _LINKS = (v.GPU_PCIE_RX, v.GPU_PCIE_TX, v.GPU_NVLINK_RX, v.GPU_NVLINK_TX, v.GPU_C2C_RX, v.GPU_C2C_TX)
 Values = tuple[float | None, ...]
@@ -80,8 +90,9 @@ class GpuRow:
     Attributes:
         label: "0", or "0/3" for instance 3 of GPU 0.
         lost: Why it does not answer; everything else is then unknown.
-        activity: SM, DRAM and tensor activity in % of the window; the NVML duty cycle alone where there is no GPM.
-        why_no_activity: Why there is no more than the duty cycle.
+        activity: How much of the window there was work, and SM, DRAM and tensor activity, in %; the first alone where
+            there is no GPM.
+        why_no_activity: Why there is no more than the first.
         units: Warps held of those that the SMs can hold, and the activity of other units, as far as they are read: for
             the zoomed pane.
         limits: What holds the clock down, in words; empty when nothing does.
@@ -275,10 +286,10 @@ def _no_gauge(metric: Metric) -> Gauge:
 
 def _activity(trace: Trace, track: TrackId) -> tuple[tuple[Gauge, ...], Unknown | None]:
     gpm = tuple(_gauge(trace, track, metric) for metric in _ACTIVITY)
+    busy = _gauge(trace, track, busy_metric(trace, track))
     why = next((gauge.value for gauge in gpm if isinstance(gauge.value, Unknown)), None)
-    if all(isinstance(gauge.value, Unknown) for gauge in gpm) and trace.get(track, v.GPU_UTIL) is not None:
-        return (_gauge(trace, track, v.GPU_UTIL),), why
-    return gpm, why
+    are_unknown = all(isinstance(gauge.value, Unknown) for gauge in gpm)
+    return ((busy,) if are_unknown and not isinstance(busy.value, Unknown) else (busy, *gpm)), why
 
 
 def _gauge(trace: Trace, track: TrackId, metric: Metric) -> Gauge:
@@ -287,7 +298,7 @@ def _gauge(trace: Trace, track: TrackId, metric: Metric) -> Gauge:
         latest(trace, track, metric),
         metric.unit,
         source(trace, track, metric),
-        _history(trace, track, metric, _MOST_SAMPLES if metric in _ACTIVITY else _FEW_SAMPLES),
+        _history(trace, track, metric, _MOST_SAMPLES if metric in (*BUSY, *_ACTIVITY) else _FEW_SAMPLES),
     )
 
 

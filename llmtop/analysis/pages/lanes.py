@@ -14,6 +14,7 @@ from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.grid import grid_of, on_grid, probe_steps, usual_distance, usual_step_ns
 from llmtop.analysis.series.readings import (
+    busy_metric,
     counter_increase,
     gpu_tracks,
     history,
@@ -56,9 +57,9 @@ _BEHIND = {
     "process-stopped": (LaneKind.ENGINE_CPU,),
     "process-hung": (LaneKind.ENGINE_CPU,),
     "engine-hung": (LaneKind.ENGINE_CPU,),
-    "gpu-bound": (LaneKind.SM,),
-    "clocks-capped": (LaneKind.SM,),
-    "straggler": (LaneKind.SM,),
+    "gpu-bound": (LaneKind.BUSY,),
+    "clocks-capped": (LaneKind.BUSY,),
+    "straggler": (LaneKind.BUSY,),
     "memory-bound-decode": (LaneKind.DRAM,),
     "compute-bound": (LaneKind.TENSOR,),
     "launch-gaps": (LaneKind.LAUNCHES,),
@@ -136,7 +137,7 @@ def _gpu_lanes(trace: Trace, gpu: TrackId | None, window_ns: int) -> Iterator[La
     for kind, metric, rank in (
         (LaneKind.DRAM, v.GPU_DRAM, 0),
         (LaneKind.TENSOR, v.GPU_TENSOR, 3),
-        (LaneKind.SM, v.GPU_SM, 9),
+        (LaneKind.BUSY, v.GPU_UTIL if track is None else busy_metric(trace, track), 9),
     ):
         if track is None:
             why = unused or why_kind_missing(trace, TrackKind.GPU)

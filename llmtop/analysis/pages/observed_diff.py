@@ -16,7 +16,7 @@ from llmtop.analysis.pages.observed import observation
 from llmtop.analysis.roofline.live import mean_point
 from llmtop.analysis.roofline.rates import dram_bytes_per_s
 from llmtop.analysis.rules.registry import diagnose
-from llmtop.analysis.series.readings import gpu_tracks, mean, server_gpus
+from llmtop.analysis.series.readings import BUSY, gpu_tracks, mean, server_gpus
 from llmtop.analysis.server.configuration import configuration
 from llmtop.analysis.server.view import ServerNumber, server_view
 from llmtop.analysis.threads.functions import functions
@@ -50,7 +50,7 @@ _NEAR_ZERO: Final = {"cores": _SLIGHT}
 _FUNCTIONS: Final = 15
 _HEADLINES: Final = ("output_tokens_per_s", "ttft_p99", "itl_p99", "kv_usage", "waiting")
 _NOT_THERE: Final = Unknown("it is not in this recording")
-_GPU: Final = (v.GPU_SM, v.GPU_DRAM, v.GPU_TENSOR, v.GPU_OCCUPANCY, v.GPU_POWER, v.GPU_SM_CLOCK)
+_GPU: Final = (*BUSY, v.GPU_SM, v.GPU_DRAM, v.GPU_TENSOR, v.GPU_OCCUPANCY, v.GPU_POWER, v.GPU_SM_CLOCK)
 
 
 @frozen

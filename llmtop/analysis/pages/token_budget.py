@@ -11,7 +11,7 @@ performance"):
   least;
 * communication: of several GPUs, the least that their collectives take and that a late rank lets the others wait
   (`budget_communication`);
-* late CPU: idle time of the GPUs' multiprocessors, by what the engine's thread did meanwhile;
+* late CPU: time in which the GPUs have no kernel, by what the engine's thread did meanwhile;
 * rest: what is left of the measured step: kernels below their roofs, gaps between them, communication beyond its least.
   It may be below zero by as much as the others overlap.
 
@@ -228,7 +228,7 @@ def _computed(part: BudgetPart, tokens: float, flops: float, size: ModelSize, be
 
 @frozen
 class _Idle:
-    """Idle time of the GPUs' multiprocessors as shares of the window.
+    """Time in which the GPUs have no kernel, as shares of the window.
 
     Attributes:
         without_request: While there was nothing to do.
@@ -281,7 +281,7 @@ def _notes(looked: _Window, idle: _Idle | Unknown, rest_s: float) -> Iterator[st
     if isinstance(idle, Unknown):
         yield f"late CPU is within the rest: {idle.reason}"
     else:
-        yield "late CPU is idle time of multiprocessors split in proportion within each sampling interval"
+        yield "late CPU is time without a kernel, split in proportion within each sampling interval"
     if isinstance(flops := tensor_peak_of(looked.gpus, looked.target.dtype), Unknown):
         yield f"compute and prompts are within the rest: {flops.reason}"
     if rest_s < 0:

@@ -8,7 +8,7 @@ from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
-from llmtop.analysis.rules.evidence import WINDOW_NS, known
+from llmtop.analysis.rules.evidence import WINDOW_NS, busy_percent, known
 from llmtop.analysis.rules.launch_work import LaunchWork, launch_work
 from llmtop.analysis.rules.needs import lacks_activity, lacks_requests, lacks_threads
 from llmtop.analysis.rules.prompts import mostly_prompts
@@ -39,6 +39,8 @@ from llmtop.analysis.rules.thread_signals import (
 from llmtop.analysis.series.readings import counter_rate, own_gpus, server_track, told_why_unseen
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.analysis.server.configuration import one_of, switch_on
+from llmtop.analysis.server.processes import is_worker
+from llmtop.analysis.server.ranks import gpus_of
 from llmtop.model import Feature, Finding, Severity, Trace, Unknown, UnknownKind
 from llmtop.units import percent, quantity
 
@@ -161,10 +163,19 @@ def _says_prompts(trace: Trace) -> str:
 def _bound(trace: Trace) -> ServerThread | None:
     """The engine's thread, or a worker's while the engine rests: one spins while the other works."""
     first = engine(trace)
-    if first is None or _never_rests(trace, first):
+    if first is None:
+        return None
+    may_poll = _may_poll(trace, first)
+    if _never_rests(trace, first) and not may_poll:
         return first
-    busy = [thread for thread in drivers(trace) if _never_rests(trace, thread)]
-    return busy[0] if busy and first.shares.working < _MOST else None
+    others = [thread for thread in drivers(trace) if thread.track != first.track]
+    busy = [thread for thread in others if _never_rests(trace, thread)]
+    return busy[0] if busy and (may_poll or first.shares.working < _MOST) else None
+
+
+def _may_poll(trace: Trace, first: ServerThread) -> bool:
+    """Whether it has workers in other processes, and nobody sees if it polls: vLLM's asks them in a loop."""
+    return first.shares.polling is None and any(is_worker(thread.row.role) for thread in drivers(trace))
 
 
 def _never_rests(trace: Trace, thread: ServerThread) -> bool:
@@ -181,7 +192,9 @@ def _is_harmful(trace: Trace, bound: ServerThread) -> bool:
     sync = bound.shares.in_cuda_sync
     below = GPU_IDLE_PERCENT if sync is not None and sync <= _HARDLY else GPU_STARVED_PERCENT
     # While it waits for a CPU nobody feeds the GPU: of what is left of the time, that must idle as much.
-    return is_gpu_waiting(trace, below * (1 - min(1.0, bound.shares.run_queue))) is True
+    below *= 1 - min(1.0, bound.shares.run_queue)
+    own = [busy for gpu in gpus_of(trace, bound.row.pid) if (busy := busy_percent(trace, gpu)) is not None]
+    return max(own, default=0.0) < below and is_gpu_waiting(trace, below) is True
 
 
 def _lacks_sync(trace: Trace, bound: ServerThread) -> Unknown | None:

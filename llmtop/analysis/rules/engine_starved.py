@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
-from llmtop.analysis.rules.evidence import recent_mean
 from llmtop.analysis.rules.needs import (
     has_gpu,
     lacks_activity,
@@ -16,7 +15,6 @@ from llmtop.analysis.rules.needs import (
 )
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import (
-    GPU_IDLE_PERCENT,
     GPU_STARVED_PERCENT,
     gpu_activity,
     requests,
@@ -41,7 +39,6 @@ from llmtop.analysis.rules.thread_signals import (
     threads,
     tireless_front,
 )
-from llmtop.analysis.series.readings import server_gpus
 from llmtop.analysis.threads.neighbours import says_who
 from llmtop.model import Finding, Severity, Trace
 
@@ -105,13 +102,11 @@ def _waits_for_front(trace: Trace) -> bool:
 
 
 def _may_work(trace: Trace) -> bool:
-    """Whether a GPU works half of the time, or that cannot be told. At a duty cycle of 80 % it runs small kernels."""
+    """Whether a GPU works half of the time, or that cannot be told."""
     if not has_gpu(trace):
         return False
     activity = gpu_activity(trace)
-    duties = (recent_mean(trace, gpu.id, v.GPU_UTIL) for gpu in server_gpus(trace))
-    is_fed = any(duty is not None and duty >= GPU_IDLE_PERCENT for duty in duties)
-    return activity is None or activity.value >= GPU_STARVED_PERCENT or is_fed
+    return activity is None or activity.value >= GPU_STARVED_PERCENT
 
 
 def _finding(trace: Trace, thread: ServerThread | None) -> Finding:

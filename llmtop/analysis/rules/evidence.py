@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.analysis.series.readings import latest, mean, own_gpus, source, span_s
+from llmtop.analysis.series.readings import busy_metric, latest, mean, own_gpus, source, span_s
 from llmtop.facts import ServerFact
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Metric, Trace, Track, TrackId, Unknown
@@ -93,31 +93,31 @@ def on_gpus(tracks: Sequence[TrackId]) -> str:
 
 
 WORKS_PERCENT = 20.0
-"""SM activity below this: what little the GPU did tells of copies as much as of kernels."""
+"""Share of the time with any kernel, below which what little the GPU did tells of copies as much as of kernels."""
 _NEARLY_ALWAYS_PERCENT = 90.0
 
 
 @frozen
 class AtWork:
-    """GPUs of one kind, with how busy some of their units were while their SMs worked.
+    """GPUs of one kind, with how busy some of their units were while kernels ran.
 
     Attributes:
         tracks: Their ids.
-        percents: By unit, over the time in which SMs were active, on average over the GPUs.
-        sm_percent: How much of the time that was; None where it is not known, and all of the time is judged.
+        percents: By unit, over the time in which kernels ran, on average over the GPUs.
+        busy_percent: How much of the time that was; None where it is not known, and all of the time is judged.
         evidence: A line for each GPU, with what was measured.
     """
 
     tracks: list[TrackId]
     percents: tuple[float, ...]
-    sm_percent: float | None
+    busy_percent: float | None
     evidence: tuple[str, ...]
 
     @property
     def when(self) -> str:
         """What a message adds where that was not nearly all of the time."""
-        rests = self.sm_percent is not None and self.sm_percent < _NEARLY_ALWAYS_PERCENT
-        return f" while the GPU works ({self.sm_percent:.0f} % of the time)" if rests else ""
+        rests = self.busy_percent is not None and self.busy_percent < _NEARLY_ALWAYS_PERCENT
+        return f" while the GPU works ({self.busy_percent:.0f} % of the time)" if rests else ""
 
 
 def gpus_where(
@@ -126,30 +126,51 @@ def gpus_where(
     """GPUs whose units were so busy while they worked; None where there is none.
 
     A load in bursts leaves the GPU idle between them, which says nothing of what it waits for at work: the mean of a
-    unit is divided by the mean of SM activity. The ranks of one server do the same work: eight findings that say one
-    thing would hide the others.
+    unit is divided by the share of the time with kernels. The ranks of one server do the same work: eight findings that
+    say one thing would hide the others.
+
+    Args:
+        trace: What the recorder holds.
+        metrics: The units.
+        is_so: Of the units' percents while kernels ran, and of SMs with work in all of the window (None where that is
+            not known).
     """
-    found = [(one.id, *at_work) for one in own_gpus(trace) if (at_work := _at_work(trace, one.id, metrics))]
-    hits = [one for one in found if is_so(one[1], one[2])]
+    found = [one for gpu in own_gpus(trace) if (one := _at_work(trace, gpu.id, metrics)) is not None]
+    hits = [one for one in found if is_so(one.percents, one.sm_percent)]
     if not hits:
         return None
-    percents = tuple(fmean(column) for column in zip(*(values for _, values, _ in hits), strict=True))
-    sms = [sm for _, _, sm in hits if sm is not None]
-    evidence = tuple(_says_units(trace, track, metrics) for track, _, _ in hits)
-    return AtWork([track for track, _, _ in hits], percents, fmean(sms) if sms else None, evidence)
+    percents = tuple(fmean(column) for column in zip(*(one.percents for one in hits), strict=True))
+    busy = [one.busy_percent for one in hits if one.busy_percent is not None]
+    evidence = tuple(_says_units(trace, one.track, metrics) for one in hits)
+    return AtWork([one.track for one in hits], percents, fmean(busy) if busy else None, evidence)
 
 
-def _at_work(trace: Trace, track: TrackId, metrics: Sequence[Metric]) -> tuple[tuple[float, ...], float | None] | None:
-    values, sm = means(trace, track, metrics), recent_mean(trace, track, v.GPU_SM)
-    if values is None or sm is None:
-        return None if values is None else (values, None)
-    if sm < WORKS_PERCENT:
+@frozen
+class _Working:
+    """One GPU's units while kernels ran, its SMs in all of the window, and how much of it kernels ran, in per cent."""
+
+    track: TrackId
+    percents: tuple[float, ...]
+    sm_percent: float | None
+    busy_percent: float | None
+
+
+def _at_work(trace: Trace, track: TrackId, metrics: Sequence[Metric]) -> _Working | None:
+    values, busy = means(trace, track, metrics), busy_percent(trace, track)
+    if values is None or (busy is not None and busy < WORKS_PERCENT):
         return None
-    share = 1.0 if sm >= _NEARLY_ALWAYS_PERCENT else sm / 100
-    return tuple(min(100.0, value / share) for value in values), sm
+    share = 1.0 if busy is None or busy >= _NEARLY_ALWAYS_PERCENT else busy / 100
+    percents = tuple(min(100.0, value / share) for value in values)
+    return _Working(track, percents, recent_mean(trace, track, v.GPU_SM), busy)
+
+
+def busy_percent(trace: Trace, track: TrackId, window_ns: int = WINDOW_NS) -> float | None:
+    """How much of the window a GPU had work, by the best source; None where that is not known."""
+    return recent_mean(trace, track, busy_metric(trace, track), window_ns)
 
 
 def _says_units(trace: Trace, track: TrackId, metrics: Sequence[Metric]) -> str:
-    seen = ((one, recent_mean(trace, track, one)) for one in (*metrics, v.GPU_SM))
+    units = (*metrics, v.GPU_SM, busy_metric(trace, track))
+    seen = ((one, recent_mean(trace, track, one)) for one in units)
     shown = (says(trace, track, metric, value) for metric, value in seen if value is not None)
     return f"{gpu_names([track])}: {', '.join(shown)}"

@@ -33,7 +33,7 @@ source = "CUDA driver API, cuStreamSynchronize; NVML, GPM; NVIDIA Nsight Compute
 _WAITS = 0.3
 """Share of the time in which a loop waits for the GPU, from which the GPU sets its pace."""
 _NEVER_IDLE_PERCENT = 90.0
-"""Without probes on CUDA's calls: SM activity at which the GPU rests so little that nothing else can be the limit."""
+"""Without probes on CUDA's calls: busy so much of the time, it rests so little that nothing else can be the limit."""
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
@@ -53,7 +53,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             severity=Severity.INFO,
             subject=loops[0].name,
             message=f"GPU-bound{_praise(trace)}: the server waits for the GPU "
-            f"({activity.by.title} {activity.value:.0f} %)",
+            f"(busy {activity.value:.0f} % of the time)",
             evidence=(*says_waiting(trace), *evidence),
             action=f"{_of_the_cpu(activity.value)}; {_action(trace)}",
             next_command=profiling.timeline_of_server(trace),

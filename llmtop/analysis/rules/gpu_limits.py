@@ -23,7 +23,7 @@ class GpuLimit:
     Attributes:
         name: As a message says it: "compute-bound".
         gauges: How busy units are, in per cent: the one at its limit first.
-        is_reached: Whether it is, by the gauges while SMs are active, and by the share of the time that they are (in
+        is_reached: Whether it is, by the gauges while kernels run, and by the SMs' activity in all of the window (in
             per cent, None where it is not known).
         action: What to do about it.
         evidence: What else the advice rests on.

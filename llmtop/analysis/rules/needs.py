@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.signals import gpu_activity
-from llmtop.analysis.series.readings import latest, mean, own_gpus, server_gpus, server_track, why_kind_missing
+from llmtop.analysis.series.readings import BUSY, latest, mean, own_gpus, server_gpus, server_track, why_kind_missing
 from llmtop.analysis.threads.shares import Shares, threads_view
 from llmtop.facts import ProcessFact
 from llmtop.model import Trace, TrackId, TrackKind, Unknown
@@ -84,7 +84,7 @@ def lacks_activity(trace: Trace) -> Unknown | None:
     tracks = [one.id for one in server_gpus(trace)] or [one.id for one in own_gpus(trace)]
     if not tracks:
         return why_kind_missing(trace, TrackKind.GPU)
-    return lacks_gauges(trace, tracks, v.GPU_SM) if gpu_activity(trace) is None else None
+    return lacks_gauges(trace, tracks, BUSY[-1]) if gpu_activity(trace) is None else None
 
 
 def lacks_gpu_gauges(trace: Trace, *metrics: Metric) -> Unknown | None:

@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids, whats
 from llmtop import vocabulary as v
-from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, gpu_names, recent_mean, says, says_value
+from llmtop.analysis.rules.evidence import (
+    BOUND_PERCENT,
+    WINDOW_NS,
+    busy_percent,
+    gpu_names,
+    recent_mean,
+    says,
+    says_value,
+)
 from llmtop.analysis.series.rates import increase
-from llmtop.analysis.series.readings import history, own_gpus, server_gpus, server_track, source
+from llmtop.analysis.series.readings import BUSY, history, own_gpus, server_gpus, server_track, source
+from llmtop.analysis.server.ranks import keep_step
 from llmtop.analysis.threads.idle_causes import idle_causes
 from llmtop.analysis.threads.probes import launch_rate
 from llmtop.frozen import frozen
@@ -24,13 +33,11 @@ if TYPE_CHECKING:
     from llmtop.model import Metric, Series, Trace
 
 GPU_IDLE_PERCENT = 80.0
-"""SM activity below this with requests at hand: for a fifth of the time and more the GPU waits for the CPU side."""
+"""Busy for less of the time with requests at hand: for a fifth of it and more the GPU waits for the CPU side."""
 GPU_STARVED_PERCENT = 50.0
 """Below this it waits half of the time, and nobody can say that the server waits for the GPU."""
 GPU_QUIET_PERCENT = 5.0
 """Below this nothing but housekeeping runs on a GPU."""
-DUTY_BUSY_PERCENT = 95.0
-"""NVML's duty cycle counts any kernel, however small: only this much of it means that the GPU hardly rests."""
 
 SLOW_SCRAPE_S = 1.0
 """An event loop with room answers for its metrics in milliseconds; vLLM's at its limit took 1 to 4 s."""
@@ -215,9 +222,7 @@ def launches(trace: Trace) -> Signal | None:
 
 
 def _runs_kernels(trace: Trace) -> bool:
-    """By the duty cycle too: small kernels, one after the other, keep few SMs busy."""
-    pairs = ((one.id, metric) for one in server_gpus(trace) for metric in (v.GPU_SM, v.GPU_UTIL))
-    return any((recent_mean(trace, *pair) or 0.0) >= GPU_QUIET_PERCENT for pair in pairs)
+    return any((busy_percent(trace, one.id) or 0.0) >= GPU_QUIET_PERCENT for one in server_gpus(trace))
 
 
 def _later_tokens(trace: Trace, server: TrackId) -> Signal | None:
@@ -269,22 +274,23 @@ def _mean_between(trace: Trace, track: TrackId, metric: Metric, window_ns: int, 
 
 @frozen
 class Activity(Signal):
-    """How busy the busiest GPU of the server is, in %; `by` what: SM activity, or NVML's duty cycle without GPM."""
+    """How much of the time the server's busiest GPU has work, in %; `by` what: GPM, or NVML's duty cycle.
+
+    Of ranks that keep step it is the least busy: kernels of the others stand in a collective until it comes.
+    """
 
     by: Metric
 
 
 @lru_cache(maxsize=4)
 def gpu_activity(trace: Trace) -> Activity | None:
-    """What the server's GPUs do; the duty cycle can only read higher, so a GPU that idles by it does idle.
-
-    Kept, for a dozen rules ask.
-    """
+    """What the server's GPUs do. Kept, for a dozen rules ask."""
     tracks = server_gpus(trace) or own_gpus(trace)
-    for metric in (v.GPU_SM, v.GPU_UTIL):
+    one_of = min if keep_step(trace, tracks) else max
+    for metric in BUSY:
         seen = [(value, one.id) for one in tracks if (value := recent_mean(trace, one.id, metric)) is not None]
         if seen:
-            value, track = max(seen)
+            value, track = one_of(seen)
             return Activity(value, f"{gpu_names([track])}: {says(trace, track, metric, value)}", metric)
     return None
 
@@ -292,23 +298,18 @@ def gpu_activity(trace: Trace) -> Activity | None:
 def is_gpu_busy(trace: Trace, least: float = GPU_IDLE_PERCENT) -> bool:
     """Whether a GPU of the server is known to work at least so much of the time, or to be at a roof.
 
-    One whose memory or tensor cores are at a roof waits for nobody, however many of its SMs rest.
+    One whose memory or tensor cores are at a roof waits for nobody.
     """
     activity = gpu_activity(trace)
-    return activity is not None and (activity.value >= _limit(activity, least) or _is_at_a_roof(trace))
+    return activity is not None and (activity.value >= least or _is_at_a_roof(trace))
 
 
 def is_gpu_waiting(trace: Trace, below: float = GPU_IDLE_PERCENT) -> bool | None:
-    """Whether the GPUs idle at least so much of the time with work for them at hand; None where it cannot be told.
-
-    The gaps between short kernels do not show in the duty cycle: a high one proves nothing either way.
-    """
-    loaded, activity = is_loaded(trace), gpu_activity(trace)
-    if loaded is False or (activity is not None and activity.by is v.GPU_SM and is_gpu_busy(trace, below)):
+    """Whether the GPUs idle at least so much of the time with work for them at hand; None where it cannot be told."""
+    loaded = is_loaded(trace)
+    if loaded is False or is_gpu_busy(trace, below):
         return False
-    if loaded is None or activity is None or activity.value >= below:
-        return None
-    return True
+    return None if loaded is None or gpu_activity(trace) is None else True
 
 
 def says_waiting(trace: Trace) -> tuple[str, ...]:
@@ -324,10 +325,6 @@ def says_idle(trace: Trace) -> tuple[str, ...]:
     if isinstance(causes, Unknown) or causes.coverage < _MOSTLY_COVERED:
         return ()
     return (f"{causes.sentence} (estimated second by second)",)
-
-
-def _limit(activity: Activity, least: float) -> float:
-    return least if activity.by is v.GPU_SM else DUTY_BUSY_PERCENT
 
 
 def _is_at_a_roof(trace: Trace) -> bool:

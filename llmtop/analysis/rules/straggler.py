@@ -11,16 +11,17 @@ from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.gpus.stragglers import Departure, in_words, stragglers
 from llmtop.analysis.rules.base import Unjudged, unjudged
-from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names
+from llmtop.analysis.rules.evidence import WINDOW_NS, busy_percent, gpu_names
 from llmtop.analysis.rules.needs import lacks_gauges
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.thread_signals import ServerThread, drivers
 from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import step_increase
-from llmtop.analysis.series.readings import server_gpus
+from llmtop.analysis.series.readings import busy_metric, server_gpus
 from llmtop.analysis.series.readings import source as read_by
+from llmtop.analysis.server.ranks import gpus_of, group_of
 from llmtop.frozen import frozen
-from llmtop.model import Finding, Series, Severity, Trace, TrackId, TrackKind
+from llmtop.model import Finding, Series, Severity, Trace, TrackId
 from llmtop.units import percent
 
 id = "straggler"
@@ -31,18 +32,22 @@ _LESS = 0.2
 """Share of the time that the late rank waits less than its peers do: 4 ms of a step of 20 ms."""
 _ELSEWHERE = 0.1
 """Share of the time that it spends more than they on something else."""
-_RANK = re.compile(r"_?(TP|EP)\d+")
-"""What differs in the roles of processes that do the same steps together; DP and PP ranks do not keep step."""
 _WAITS = re.compile(r"Synchronize|^nccl")
 
 
 @frozen
 class _Rank:
-    """A process of a tensor-parallel group: the share of the time that it waits for the GPU and the others."""
+    """A process of a tensor-parallel group: the share of the time that it waits for the GPU and the others.
+
+    Attributes:
+        waits: By its calls; or, with `by_gpu`, that its GPU has work: a kernel that stands in a collective until the
+            last rank comes is such a wait.
+    """
 
     thread: ServerThread
     waits: float
     source: str
+    by_gpu: bool = False
 
 
 @frozen
@@ -50,7 +55,8 @@ class LateRank:
     """A rank that the others of its group wait for, over the last 15 s.
 
     Attributes:
-        waits: The share of the time that it waits for the GPU and the others; `peers_wait` is the median of its peers'.
+        waits: The share of the time that it waits for the GPU and the others, or that its GPU has work; `peers_wait` is
+            the median of its peers'.
         elsewhere: What its clocks say that it does instead.
     """
 
@@ -59,31 +65,38 @@ class LateRank:
     peers_wait: float
     source: str
     elsewhere: str
+    by_gpu: bool
+
+    @property
+    def told(self) -> str:
+        """How it shows: "waits 25 % of the time in CUDA and NCCL, its peers 70 %"."""
+        own, usual = percent(100 * self.waits), percent(100 * self.peers_wait)
+        if self.by_gpu:
+            return f"keeps its GPU busy {own} of the time, its peers theirs {usual}, most of that in wait for it"
+        return f"waits {own} of the time in CUDA and NCCL, its peers {usual}"
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """A rank that waits least and does something else; and each GPU that departs from its peers."""
     gpus = server_gpus(trace)
     if len(gpus) > 1 and is_watched(trace):
-        yield from unjudged(id, lacks_gauges(trace, [gpu.id for gpu in gpus], v.GPU_SM_CLOCK, v.GPU_SM))
+        yield from unjudged(id, lacks_gauges(trace, [gpu.id for gpu in gpus], v.GPU_SM_CLOCK, v.GPU_UTIL))
     departing = stragglers(trace, gpus)
     told: set[TrackId] = set()
     for late in late_ranks(trace):
-        own = [gpu for gpu in _gpus_of(trace, late.thread.row.pid) if gpu in departing]
+        own = [gpu for gpu in gpus_of(trace, late.thread.row.pid) if gpu in departing]
         told.update(own)
         yield _late(trace, late, [f"{gpu_names([gpu])}: {in_words(departing[gpu])}" for gpu in own])
     yield from (_departs(gpu, departures) for gpu, departures in departing.items() if gpu not in told)
 
 
 def _late(trace: Trace, late: LateRank, gpus: Sequence[str]) -> Finding:
-    usual = percent(100 * late.peers_wait)
-    waits = f"waits {percent(100 * late.waits)} of the time in CUDA and NCCL, its peers {usual}"
     return Finding(
         rule=id,
         severity=Severity.WARNING,
         subject=late.thread.name,
-        message=f"{late.thread.name} is late: it {waits}",
-        evidence=(f"{late.thread.name} {waits} ({late.source})", late.elsewhere, *gpus),
+        message=f"{late.thread.name} is late: it {late.told}",
+        evidence=(f"{late.thread.name} {late.told} ({late.source})", late.elsewhere, *gpus),
         action="all other ranks wait for this one: see what it does instead, and pin it to free cores near its GPU",
         next_command=commands.stacks(trace, late.thread.row.pid),
         source=source,
@@ -111,17 +124,21 @@ def late_ranks(trace: Trace) -> Iterator[LateRank]:
         peers = [rank for rank in group if rank is not late]
         usual = median(peer.waits for peer in peers) if peers else 0.0
         if peers and usual - late.waits >= _LESS and (elsewhere := _elsewhere(trace, late, peers)) is not None:
-            yield LateRank(late.thread, late.waits, usual, late.source, elsewhere)
+            yield LateRank(late.thread, late.waits, usual, late.source, elsewhere, late.by_gpu)
 
 
 def _groups(trace: Trace) -> Mapping[str, Sequence[_Rank]]:
-    """Ranks that do the same steps together, as far as their waits are known."""
-    loops = drivers(trace)
-    calls = _waiting_calls(trace) if len(loops) > 1 else {}
-    groups: dict[str, list[_Rank]] = {}
-    for thread in loops:
-        if (rank := _rank(trace, thread, calls.get(ids.process(thread.row.pid), ()))) is not None:
-            groups.setdefault(_RANK.sub("", thread.row.role), []).append(rank)
+    """Ranks that do the same steps together, as far as their waits are known; else by how busy their GPUs are."""
+    members: dict[str, list[ServerThread]] = {}
+    for thread in drivers(trace):
+        members.setdefault(group_of(thread.row.role), []).append(thread)
+    several = {name: some for name, some in members.items() if len(some) > 1}
+    calls = _waiting_calls(trace) if several else {}
+    groups = {}
+    for name, some in several.items():
+        known = [_by_calls(trace, one, calls.get(ids.process(one.row.pid), ())) for one in some]
+        ranks = known if None not in known else [_by_gpu(trace, one) for one in some]
+        groups[name] = [rank for rank in ranks if rank is not None]
     return groups
 
 
@@ -133,7 +150,16 @@ def _waiting_calls(trace: Trace) -> Mapping[TrackId, Sequence[Series]]:
     }
 
 
-def _rank(trace: Trace, thread: ServerThread, calls: Sequence[Series]) -> _Rank | None:
+def _by_gpu(trace: Trace, thread: ServerThread) -> _Rank | None:
+    """By the GPUs of its own."""
+    own = [(busy, gpu) for gpu in gpus_of(trace, thread.row.pid) if (busy := busy_percent(trace, gpu)) is not None]
+    if not own:
+        return None
+    busy, gpu = max(own)
+    return _Rank(thread, busy / 100, read_by(trace, gpu, busy_metric(trace, gpu)), by_gpu=True)
+
+
+def _by_calls(trace: Trace, thread: ServerThread, calls: Sequence[Series]) -> _Rank | None:
     """By the thread's own waits; else by the time that all threads of its process spent in calls that wait."""
     sync = thread.shares.in_cuda_sync
     if sync is not None:
@@ -160,13 +186,6 @@ def _spent(thread: ServerThread) -> dict[str, float]:
     shares = thread.shares
     asleep = shares.blocked_total - thread.blocked_on((v.ThreadCause.CUDA_SYNC,))
     return {"at work on its CPU": shares.working, "in the run queue": shares.run_queue, "asleep elsewhere": asleep}
-
-
-def _gpus_of(trace: Trace, pid: int) -> Iterator[TrackId]:
-    """The GPUs that a process holds memory on."""
-    for track in trace.tracks_of(TrackKind.GPU_PROCESS):
-        if ids.pid(track.id) == pid:
-            yield track.parent or ids.gpu_of(track.id)
 
 
 _COOL = "compare cooling, power limit and neighbours of this GPU with the others'; all ranks wait for its clock"

@@ -71,7 +71,7 @@ _STEADY = {
         v.SERVER_STEPS,
         v.SERVER_KV_USAGE,
     ),
-    TrackKind.GPU: (v.GPU_POWER, v.GPU_UTIL, v.GPU_MEMORY_USED, v.GPU_SM),
+    TrackKind.GPU: (v.GPU_POWER, v.GPU_UTIL, v.GPU_MEMORY_USED, v.GPU_ACTIVE),
     TrackKind.THREAD: (v.THREAD_ON_CPU,),
 }
 """What is read at every look, as far as it is there at all."""

@@ -25,6 +25,9 @@ NO_TARGET = Unknown("no server is attached", "llmtop --attach PID")
 FRESH_NS = 15 * NS_PER_S
 """A reading older than this is not "now" any more: three times the slowest poll of a live source (5 s)."""
 
+BUSY = (v.GPU_ACTIVE, v.GPU_UTIL)
+"""Whether a GPU has work, the finer first. SM activity does not tell: a kernel of one block keeps a GPU busy all the
+time, and one of 132 SMs active."""
 _WORKING_PERCENT = 5.0
 """Below this nothing but housekeeping runs on a GPU: ranks that wait for another spin on their SMs."""
 _SLOW_PAGE_MS = 300.0
@@ -239,13 +242,16 @@ def _are_users_listed(trace: Trace, tracks: tuple[Track, ...]) -> bool:
     lists = (trace.why_missing(whats.facet(one.id, whats.Facet.PROCESSES), whats.track(one.id)) for one in tracks)
     are_read = all(why is None for why in lists)
     idle = (one.id for one in tracks if one.id not in {user.parent for user in users})
-    return are_read and not any(
-        _works(trace, gpu, v.GPU_UTIL if trace.get(gpu, v.GPU_SM) is None else v.GPU_SM) for gpu in idle
-    )
+    return are_read and not any(_works(trace, gpu) for gpu in idle)
 
 
-def _works(trace: Trace, gpu: TrackId, metric: Metric) -> bool:
-    busy = latest(trace, gpu, metric)
+def busy_metric(trace: Trace, gpu: TrackId) -> Metric:
+    """The best of what now tells how much of the time a GPU has work; NVML's where nothing does."""
+    return next((one for one in BUSY if not isinstance(latest(trace, gpu, one), Unknown)), BUSY[-1])
+
+
+def _works(trace: Trace, gpu: TrackId) -> bool:
+    busy = latest(trace, gpu, busy_metric(trace, gpu))
     return not isinstance(busy, Unknown) and busy >= _WORKING_PERCENT
 
 
@@ -270,9 +276,7 @@ def server_gpus(trace: Trace) -> tuple[Track, ...]:
     Kept for the newest traces: rules and panes ask some twenty times a frame.
     """
     tracks, held = own_gpus(trace), _held_gpus(trace)
-    return tuple(one for one in tracks if one.id in held) or tuple(
-        one for one in tracks if _works(trace, one.id, v.GPU_SM)
-    )
+    return tuple(one for one in tracks if one.id in held) or tuple(one for one in tracks if _works(trace, one.id))
 
 
 def server_track(trace: Trace) -> Track | None:

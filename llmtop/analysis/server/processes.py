@@ -88,6 +88,11 @@ def is_front(role: str) -> bool:
     return any(name in role.lower() for name in API_ROLES)
 
 
+def is_worker(role: str) -> bool:
+    """Whether a process of this role takes a model's steps for an engine that is another process."""
+    return "worker" in role.lower() and not is_front(role)
+
+
 def process_faults(trace: Trace) -> tuple[Fault, ...]:
     """All of them, the gravest first: what is gone, then what is held, then what hangs."""
     living = parts(trace)

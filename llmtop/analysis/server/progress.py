@@ -14,7 +14,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.series import ages
 from llmtop.analysis.series.rates import increase
-from llmtop.analysis.series.readings import latest, server_gpus, server_track, source
+from llmtop.analysis.series.readings import BUSY, latest, server_gpus, server_track, source
 from llmtop.analysis.server.fault import Fault, for_s
 from llmtop.analysis.server.processes import is_front, parts
 from llmtop.analysis.threads.shares import Shares, threads_view
@@ -41,7 +41,7 @@ SPINNING_NS = 10 * NS_PER_S
 _RESTS = 0.02
 """Of a core, of all processes that drive GPUs together: timers and heartbeats take less."""
 _GPU_RESTS_PERCENT = 5.0
-"""SM activity below this: no GPU has work."""
+"""Share of the time with any kernel, below which no GPU has work."""
 _GPU_SPINS_PERCENT = 50.0
 """From this on a kernel runs,"""
 _MOVES_NOTHING_PERCENT = 2.0
@@ -110,10 +110,10 @@ def _still_since(trace: Trace, server: Track) -> int | None:
 
 def _rest(trace: Trace, still_ns: int) -> _NoProgress | None:
     """What shows that nothing works on the requests; None where something may."""
-    sm = _gpu_percent(trace, v.GPU_SM, still_ns)
-    busy = sm if sm is not None else _gpu_percent(trace, v.GPU_UTIL, still_ns)
+    percents = (_gpu_percent(trace, metric, still_ns) for metric in BUSY)
+    busy = next((percent for percent in percents if percent is not None), None)
     if busy is not None and busy >= _GPU_RESTS_PERCENT:
-        return _spinning(trace, sm, still_ns)
+        return _spinning(trace, busy, still_ns)
     if busy is None and _waits_for_unseen_gpu(trace):
         return None
     # Without the look in which the last token came.
@@ -134,13 +134,13 @@ def _rest(trace: Trace, still_ns: int) -> _NoProgress | None:
     return None
 
 
-def _spinning(trace: Trace, sm: float | None, still_ns: int) -> _NoProgress | None:
+def _spinning(trace: Trace, busy: float, still_ns: int) -> _NoProgress | None:
     dram, tensor = (_gpu_percent(trace, metric, SPINNING_NS) for metric in (v.GPU_DRAM, v.GPU_TENSOR))
-    if sm is None or dram is None or tensor is None or still_ns < SPINNING_NS:
+    if dram is None or tensor is None or still_ns < SPINNING_NS:
         return None
-    if sm < _GPU_SPINS_PERCENT or max(dram, tensor) > _MOVES_NOTHING_PERCENT:
+    if busy < _GPU_SPINS_PERCENT or max(dram, tensor) > _MOVES_NOTHING_PERCENT:
         return None
-    text = f"SM {sm:.0f} %, DRAM {dram:.1f} %, tensor {tensor:.1f} % (GPM)"
+    text = f"GPU busy {busy:.0f} %, DRAM {dram:.1f} %, tensor {tensor:.1f} % (GPM)"
     return _NoProgress(text, "nothing works: its GPUs spin in a collective whose other ranks do not come")
 
 

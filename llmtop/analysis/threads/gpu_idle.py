@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.grid import gauge_steps, grid_of, on_grid, usual_step_ns
-from llmtop.analysis.series.readings import gpu_tracks, source, why_absent, why_kind_missing
+from llmtop.analysis.series.readings import BUSY, gpu_tracks, source, why_absent, why_kind_missing
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackId, TrackKind, Unknown
 
@@ -27,8 +27,7 @@ class IdleCells:
 
     Attributes:
         shares: For each cell of the grid 1 - activity, 0 to 1; None where it was not read.
-        source: "SM activity (GPM)": the share of its multiprocessors with work, so that a kernel on half of the chip
-            leaves half of it idle; or "GPU busy (NVML)": the share of time with any kernel, which reads less idle time.
+        source: "GPU busy (GPM)": the share of the time with any kernel, however few multiprocessors that takes.
     """
 
     gpu: TrackId
@@ -48,12 +47,12 @@ def gpu_idle(trace: Trace, gpu: TrackId | None, window_ns: int) -> IdleCells | U
     track = next((one for one in tracks if gpu in (None, one.id)), None)
     if track is None:
         return why_kind_missing(trace, TrackKind.GPU)
-    for metric, name in ((v.GPU_SM, "SM activity"), (v.GPU_UTIL, "GPU busy")):
+    for metric in BUSY:
         found = _idle(trace, track.id, metric, window_ns)
         if found is not None:
             title = f"GPU {ids.gpu_index(track.id)}"
-            return IdleCells(track.id, title, *found, f"{name} ({source(trace, track.id, metric)})")
-    return why_absent(trace, track.id, v.GPU_SM)
+            return IdleCells(track.id, title, *found, f"{metric.title} ({source(trace, track.id, metric)})")
+    return why_absent(trace, track.id, BUSY[-1])
 
 
 def _idle(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -> tuple[Grid, Cells] | None:
