@@ -8,7 +8,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules.advice import fewer_bytes, larger_batches, less_arithmetic
 from llmtop.analysis.rules.base import Unjudged, unjudged
-from llmtop.analysis.rules.evidence import BOUND_PERCENT, recent_mean
+from llmtop.analysis.rules.evidence import BOUND_PERCENT, busy_percent, recent_mean
 from llmtop.analysis.rules.needs import has_gpu, lacks_activity, lacks_threads
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import gpu_activity, is_gpu_busy, is_loaded, says_waiting
@@ -25,6 +25,7 @@ from llmtop.analysis.series.readings import own_gpus
 from llmtop.analysis.server.configuration import one_of
 from llmtop.analysis.server.objectives import missed
 from llmtop.model import Finding, Metric, Severity, Trace
+from llmtop.units import percent
 
 id = "gpu-bound"
 summary = "The CPU side keeps up: the server waits for the GPU, which is how it should be."
@@ -32,6 +33,8 @@ source = "CUDA driver API, cuStreamSynchronize; NVML, GPM; NVIDIA Nsight Compute
 
 _WAITS = 0.3
 """Share of the time in which a loop waits for the GPU, from which the GPU sets its pace."""
+_FILLED = 0.75
+"""Of the multiprocessors: below it a quarter of the chip has nothing to do at any time, for want of blocks."""
 _NEVER_IDLE_PERCENT = 90.0
 """Without probes on CUDA's calls: busy so much of the time, it rests so little that nothing else can be the limit."""
 
@@ -95,7 +98,15 @@ def _action(trace: Trace) -> str:
     if tensor >= BOUND_PERCENT:
         return f"arithmetic is the limit: {less_arithmetic(trace)}"
     better = one_of(larger_batches(trace), "fused kernels")
-    return f"neither memory nor tensor cores are at their limit: {better}"
+    filled = _filled(trace)
+    small = "" if filled is None or filled >= _FILLED else f", and kernels fill {percent(100 * filled)} of the SMs"
+    return f"neither memory nor tensor cores are at their limit{small}: {better}"
+
+
+def _filled(trace: Trace) -> float | None:
+    """Of the multiprocessors, how many have work while kernels run, on the fullest GPU; None where nobody tells."""
+    pairs = ((recent_mean(trace, gpu.id, v.GPU_SM), busy_percent(trace, gpu.id)) for gpu in own_gpus(trace))
+    return max((min(1.0, sm / busy) for sm, busy in pairs if sm is not None and busy), default=None)
 
 
 def _busiest(trace: Trace, metric: Metric) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.evidence import busy_percent
 from llmtop.analysis.rules.prompts import prompts_between
-from llmtop.analysis.rules.signals import GPU_STARVED_PERCENT, Signal
+from llmtop.analysis.rules.signals import GPU_STARVED_PERCENT, Signal, share_at_hand
 from llmtop.analysis.rules.thread_signals import held_off, loops
 from llmtop.analysis.series.rates import increase
 from llmtop.analysis.series.readings import server_gpus
@@ -64,6 +64,6 @@ def prompts_in_between(
 
 
 def _gpus_rest(trace: Trace, window_ns: int) -> bool:
-    """Whether the server's GPUs are known to have work for less than half of the time."""
+    """Whether the server's GPUs are known to have work for less than half of the time in which there are requests."""
     seen = (busy_percent(trace, gpu.id, window_ns) for gpu in server_gpus(trace))
-    return max((one for one in seen if one is not None), default=100.0) < GPU_STARVED_PERCENT
+    return max((one for one in seen if one is not None), default=100.0) < GPU_STARVED_PERCENT * share_at_hand(trace)
