@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-LAUNCH, GRAPH, WAIT, QUERY, COLLECT, OTHER = "launch", "graph", "wait", "query", "collect", "other"
-KINDS = (WAIT, QUERY, GRAPH, COLLECT, OTHER, LAUNCH)
-"""Of calls, the one to be counted all the time first: waits tell the most and are the fewest; a graph's launch stands
-for those of all its kernels; a collection stops all of Python; queries that are asked until the GPU has finished are a
-wait, of which the first and the last cost something: the others would be made all the same. What costs too much is
-given up in the opposite order."""
+LAUNCH, GRAPH, WAIT, QUERY, READ, COLLECT, OTHER = "launch", "graph", "wait", "query", "read", "collect", "other"
+KINDS = (WAIT, QUERY, READ, GRAPH, COLLECT, OTHER, LAUNCH)
+"""Of calls, the one to be counted all the time first: waits tell the most and are the fewest. Of the next four each
+tells something of its own, the cheapest first: a graph's launch stands for those of all its kernels; a collection stops
+all of Python; queries that are asked until the GPU has finished are a wait, of which the first and the last cost
+something, for the others would be made all the same; copies to the host wait where their memory is pageable. Launches
+are the most. What costs too much is given up in the opposite order."""
+EACH_OF_ITS_OWN = frozenset((QUERY, READ, GRAPH, COLLECT))
 LAUNCHING = frozenset((LAUNCH, GRAPH))
 """What makes up the launches that are told of threads and rounds."""
 COLLECTOR = "Python gc"
@@ -29,7 +31,7 @@ _KINDS_BY_LIBRARY = {
         "cuMemcpyDtoH_v2": WAIT,
         "cuMemcpyHtoD_v2": WAIT,
         "cuMemcpyHtoDAsync_v2": OTHER,
-        "cuMemcpyDtoHAsync_v2": WAIT,
+        "cuMemcpyDtoHAsync_v2": READ,
         "cuMemcpyDtoDAsync_v2": OTHER,
         "cuMemcpyAsync": OTHER,
         "cuMemAlloc_v2": OTHER,
@@ -63,7 +65,7 @@ _KINDS_BY_LIBRARY = {
 }
 """Calls that wait for the GPU are of kind WAIT. cuMemcpyDtoHAsync does where the memory it copies to is pageable ("API
 synchronization behavior" in the CUDA driver API's manual); else it comes back in microseconds, which do no harm here.
-"""
+vLLM makes two a step, into pinned memory: they may not cost the waits themselves their probes."""
 ALLOCATION, COPY, COLLECTION = "allocation", "copy", "collection"
 SORTS = {
     **dict.fromkeys(("cuGraphLaunch", "cudaGraphLaunch"), GRAPH),
@@ -76,7 +78,7 @@ SORTS = {
 FUNCTIONS = {library: tuple(kinds) for library, kinds in _KINDS_BY_LIBRARY.items()}
 _KIND_BY_NAME = {name: kind for kinds in _KINDS_BY_LIBRARY.values() for name, kind in kinds.items()}
 LAUNCHES = frozenset(name for name, kind in _KIND_BY_NAME.items() if kind in LAUNCHING)
-SYNCHRONISING = frozenset(name for name, kind in _KIND_BY_NAME.items() if kind == WAIT)
+SYNCHRONISING = frozenset(name for name, kind in _KIND_BY_NAME.items() if kind in (WAIT, READ))
 QUERIES = frozenset(name for name, kind in _KIND_BY_NAME.items() if kind == QUERY)
 DRIVERS = {
     "cudaLaunchKernel": ("cuLaunchKernel", "cuLaunchKernelEx"),
@@ -95,9 +97,9 @@ POLL_GAP_NS, FEWEST_POLLS, LOST_CPU_NS = 10_000, 3, 200_000_000
 """Queries that are asked again this soon are a loop that waits, once so many have said in a row that the GPU works on.
 If it is asked again only later, up to the last of these times, the same wait goes on: others may have had the CPU.
 programs/library.c has the same."""
-_UNDER_WAY = 16
-"""The two counts of a call are made one after the other, and read at one moment."""
-_ENOUGH = 100
+_UNDER_WAY, _UNDER_WAY_OF = 16, 6
+"""The two counts of a call are made one after the other, and read at one moment: so many calls, and of few a sixth."""
+_ENOUGH = 24
 """Of fewer calls nothing can be concluded."""
 DUPLICATES = "runtime"
 """What is said not to be probed where functions of the runtime are counted as the driver's alone."""
@@ -120,7 +122,8 @@ def duplicates(counts: Mapping[str, int]) -> frozenset[str]:
     return frozenset(
         name
         for name, drivers in DRIVERS.items()
-        if _ENOUGH <= counts.get(name, 0) <= sum(counts.get(driver, 0) for driver in drivers) + _UNDER_WAY
+        if (count := counts.get(name, 0)) >= _ENOUGH
+        and count - min(_UNDER_WAY, count // _UNDER_WAY_OF) <= sum(counts.get(driver, 0) for driver in drivers)
     )
 
 

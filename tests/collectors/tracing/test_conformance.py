@@ -32,6 +32,7 @@ from llmtop.collectors.tracing.perf.budget import NS_PER_EVENT, ThreadLoad, plan
 from llmtop.collectors.tracing.perf.sched import Seed, Slice
 from llmtop.collectors.tracing.perf.totals import Books
 from llmtop.collectors.tracing.reports import Reports
+from tests.collectors.tracing.judging import judge
 from tests.collectors.tracing.mapped_libraries import GENTLE, map_library
 from tests.collectors.tracing.recorded_events import (
     Enter,
@@ -304,7 +305,7 @@ def spent_by_bcc(per_second: float) -> float:
     sampling = Sampling(account, 0.0)
     sampling.close({"launch": 1.0}, {"launch": 1}, 1.0, 0.005)  # at first it was seldom called
     assert "launch" in sampling.steady
-    sampling.judge({"launch": ns}, 2.0)
+    judge(sampling, {"launch": ns}, 2.0)
     if "launch" in sampling.steady:
         return ns
     now_s, spent = 2.0, 0.0
@@ -359,7 +360,7 @@ def test_what_is_worth_least_goes_first_until_the_rest_fits(
     assert list(given_up(costs, reversed(KINDS), budget_ns)) == gone
     sampling = Sampling(Account(1e9), 0.0)
     sampling._account.budget_ns = budget_ns
-    sampling.judge(costs, 1.0)
+    judge(sampling, costs, 1.0)
     assert [kind for kind in reversed(KINDS) if kind not in sampling.steady] == gone
     names = {"launch": "cuLaunchKernel", "other": "cuMemAlloc_v2", "wait": "cuStreamSynchronize"}
     libraries = Libraries(budget_ns, {GENTLE: 1.0})

@@ -206,7 +206,9 @@ def test_only_whole_lines_of_a_process_name_libraries(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("counts", "found"),
     [
-        ({"cudaLaunchKernel": 99, "cuLaunchKernel": 99}, set()),
+        ({"cudaLaunchKernel": 23, "cuLaunchKernel": 23}, set()),
+        ({"cudaLaunchKernel": 24, "cuLaunchKernel": 20}, {"cudaLaunchKernel"}),
+        ({"cudaLaunchKernel": 24, "cuLaunchKernel": 19}, set()),
         ({"cudaLaunchKernel": 100, "cuLaunchKernel": 100}, {"cudaLaunchKernel"}),
         ({"cudaLaunchKernel": 116, "cuLaunchKernel": 100}, {"cudaLaunchKernel"}),
         ({"cudaLaunchKernel": 117, "cuLaunchKernel": 100}, set()),

@@ -237,9 +237,10 @@ def test_a_longer_window_is_wanted_once_a_short_one_held_no_step(run_ns: dict[in
 
 
 @pytest.mark.parametrize(
-    ("runtime", "driver", "is_found"), [(99, 99, False), (100, 84, True), (100, 83, False), (100, 100, True)]
+    ("runtime", "driver", "is_found"),
+    [(23, 23, False), (24, 20, True), (24, 19, False), (100, 84, True), (100, 83, False)],
 )
-def test_a_duplicate_needs_a_hundred_calls_of_which_sixteen_may_be_under_way(
+def test_a_duplicate_needs_two_dozen_calls_of_which_a_sixth_may_be_under_way(
     runtime: int, driver: int, is_found: bool
 ) -> None:
     one = process()
@@ -249,13 +250,13 @@ def test_a_duplicate_needs_a_hundred_calls_of_which_sixteen_may_be_under_way(
 
 
 def test_a_duplicate_is_told_from_all_calls_that_were_compared() -> None:
-    """Of fewer than a hundred calls nothing is concluded; they add up over the windows."""
+    """Of fewer than two dozen calls nothing is concluded; they add up over the windows."""
     one = process()
     one.functions["cudaLaunchKernel"] = ProbedFunction({"/lib": at(3)}, 1000.0, "launch")
-    assert one.new_duplicates({LAUNCH: 60, "cudaLaunchKernel": 60}) == []
-    assert one.new_duplicates({LAUNCH: 60, "cudaLaunchKernel": 60}) == [one.functions["cudaLaunchKernel"]]
+    assert one.new_duplicates({LAUNCH: 15, "cudaLaunchKernel": 15}) == []
+    assert one.new_duplicates({LAUNCH: 15, "cudaLaunchKernel": 15}) == [one.functions["cudaLaunchKernel"]]
     one.functions["cudaLaunchKernel"].is_duplicate = True
-    assert one.new_duplicates({LAUNCH: 60}) == []
+    assert one.new_duplicates({LAUNCH: 15}) == []
 
 
 def test_each_round_has_a_number_of_its_own_and_those_that_are_open_odd_ones() -> None:

@@ -17,6 +17,7 @@ from llmtop.collectors.tracing.bcc.helper.sampling import (
 )
 from llmtop.collectors.tracing.helper.budget import Account
 from llmtop.collectors.tracing.helper.functions import KINDS
+from tests.collectors.tracing.judging import judge
 
 BUDGET_NS = 3e6
 FEW = {"wait": 1e5, "other": 1e5, "launch": 1e5}
@@ -52,15 +53,17 @@ def test_a_window_that_has_closed_is_counted() -> None:
 def test_launches_that_no_window_has_seen_are_not_taken_for_few() -> None:
     _, sampling = begun()
     sampling.close({}, {}, 1.0, 0.025)
-    assert sampling.steady == {"wait", "query", "graph", "collect"}, "graphs are launched seldom, as far as one knows"
+    assert sampling.steady == {"wait", "query", "read", "graph", "collect"}, (
+        "graphs are launched seldom, as far as one knows"
+    )
     assert sampling.is_due(2.0)
 
 
 def test_graphs_that_are_launched_often_are_sampled_as_kernels_are() -> None:
     _, sampling = begun()
     sampling.close({}, {}, 1.0, 0.025)
-    assert sampling.judge({"wait": 1e5, "query": 1e5, "graph": 1e9, "collect": 0.0}, 1.2)
-    assert sampling.steady == {"wait", "query"}
+    assert judge(sampling, {"wait": 1e5, "query": 1e5, "graph": 1e9, "collect": 0.0}, 1.2)
+    assert sampling.steady == {"wait", "query", "read", "collect"}
     sampling.close(FEW, CALLED, 2.0, 0.025)
     assert "graph" not in sampling.steady, "it rests"
 
@@ -70,7 +73,7 @@ def test_copies_that_many_windows_have_not_seen_are_few() -> None:
     _, sampling = begun()
     for closed in range(REMEMBERED - 1):
         sampling.close({}, {"launch": 5, "wait": 5}, 1.0 + closed, 0.025)
-    assert sampling.steady == {"wait", "query", "graph", "collect", "launch"}
+    assert sampling.steady == {"wait", "query", "read", "graph", "collect", "launch"}
     sampling.close({}, {}, 20.0, 0.025)
     assert sampling.steady == frozenset(KINDS)
 
@@ -80,8 +83,8 @@ def test_what_comes_to_cost_too_much_goes_back_to_windows_and_rests_longer_each_
     now_s, rests = 1.0, []
     for _ in range(4):
         assert sampling.close(FEW, CALLED, now_s, 0.025)
-        assert sampling.judge(MANY, now_s)
-        assert sampling.steady == {"wait", "query", "graph", "collect", "other"}
+        assert judge(sampling, MANY, now_s)
+        assert sampling.steady == {"wait", "query", "read", "graph", "collect", "other"}
         began_s = now_s
         while not sampling.close(FEW, CALLED, now_s, 0.025):
             now_s += 1.0

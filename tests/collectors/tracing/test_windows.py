@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.collectors.tracing.bcc.helper.sampling import Sampling
+from llmtop.collectors.tracing.bcc.helper.sampling import Sampling, lost
 from llmtop.collectors.tracing.bcc.helper.slices import Slices
 from llmtop.collectors.tracing.helper.budget import Account
 from llmtop.collectors.tracing.helper.functions import KINDS
+from tests.collectors.tracing.judging import judge
 
 S, MS = 1_000_000_000, 1_000_000
 CALLED = {"wait": 1, "graph": 1, "other": 1, "launch": 1}
@@ -99,25 +100,56 @@ def test_at_first_nothing_is_known_and_a_window_is_due() -> None:
     assert begun(1e9 - 1).steady == frozenset()
 
 
+NONE = dict.fromkeys(KINDS, 0.0)
+CHEAP = {"query", "read", "collect"}
+
+
 @pytest.mark.parametrize(
     ("costs", "steady"),
     [
-        ((0.2e6, 0.0, 0.1e6, 0.05e6, 0.05e6, 0.3e6), {"wait", "query", "graph", "collect", "other", "launch"}),
-        ((0.2e6, 0.0, 0.1e6, 0.05e6, 0.05e6, 0.301e6), {"wait", "query", "graph", "collect", "other"}),
-        ((0.3e6, 0.0, 0.1e6, 0.1e6, 0.201e6, 0.1e6), {"wait", "query", "graph", "collect", "launch"}),
-        ((0.701e6, 0.0, 0.901e6, 0.701e6, 0.6e6, 0.1e6), {"query", "other", "launch"}),
-        ((0.5e6, 0.0, 0.4e6, 0.1e6, 0.1e6, 0.1e6), {"wait", "query", "graph"}),
-        ((0.5e6, 0.0, 0.401e6, 0.1e6, 0.1e6, 0.1e6), {"wait", "query", "collect", "other"}),
-        ((0.701e6, 0.0, 0.901e6, 0.701e6, 0.701e6, 0.701e6), {"query"}),
+        ({"wait": 0.2e6, "graph": 0.1e6, "collect": 0.05e6, "other": 0.05e6, "launch": 0.3e6}, set(KINDS)),
+        ({"wait": 0.2e6, "graph": 0.1e6, "collect": 0.05e6, "other": 0.05e6, "launch": 0.301e6}, {*KINDS} - {"launch"}),
+        ({"wait": 0.3e6, "graph": 0.1e6, "collect": 0.1e6, "other": 0.201e6, "launch": 0.1e6}, {*KINDS} - {"other"}),
+        ({"wait": 0.701e6, "graph": 0.901e6, "other": 0.6e6, "launch": 0.1e6}, CHEAP | {"other", "launch"}),
+        ({"wait": 0.5e6, "graph": 0.4e6, "other": 0.1e6, "launch": 0.1e6}, CHEAP | {"wait", "graph"}),
+        ({"wait": 0.5e6, "graph": 0.401e6, "other": 0.1e6, "launch": 0.1e6}, CHEAP | {"wait", "other", "launch"}),
+        ({"wait": 0.2e6, "query": 0.6e6, "graph": 0.3e6, "read": 0.2e6}, {*KINDS} - {"query"}),
+        (dict.fromkeys(KINDS, 0.901e6), set()),
     ],
 )
 def test_what_takes_seven_tenths_of_the_budget_is_counted_all_the_time(
-    costs: tuple[float, ...], steady: set[str]
+    costs: dict[str, float], steady: set[str]
 ) -> None:
-    """Graphs, which tell steps apart, where with what is counted already they take nine tenths."""
+    """Graphs, which tell steps apart, where with what is counted already they take nine tenths; cheap ones first."""
     sampling = begun()
-    assert sampling.close(dict(zip(KINDS, costs, strict=True)), CALLED, 101.0, 0.01) is bool(steady)
+    assert sampling.close(NONE | costs, CALLED, 101.0, 0.01) is bool(steady)
     assert sampling.steady == steady
+
+
+def test_what_other_processes_cost_is_taken_from_the_same_budget() -> None:
+    costs = NONE | {"wait": 0.3e6}
+    for others_ns, is_counted in ((0.4e6, True), (0.401e6, False)):
+        sampling = begun()
+        sampling.close(costs, CALLED, 101.0, 0.01, others_ns)
+        assert ("wait" in sampling.steady) == is_counted
+
+
+RANK = {"wait": 2.0, "query": 4.0, "read": 1.0, "graph": 0.5, "launch": 50.0}
+
+
+@pytest.mark.parametrize(
+    ("budget_ns", "gone"),
+    [
+        (200.0, {}),
+        (100.0, {2: {"launch"}}),
+        (15.0, {1: {"launch"}, 2: {"launch"}}),
+        (14.9, {1: {"launch"}, 2: {"launch", "query"}}),
+        (7.0, {1: {"launch", "query"}, 2: {"launch", "query"}}),
+        (3.9, {1: {"launch", "query", "read"}, 2: {"launch", "query", "read", "wait"}}),
+    ],
+)
+def test_of_two_ranks_one_is_seen_whole_rather_than_both_in_part(budget_ns: float, gone: dict[int, set[str]]) -> None:
+    assert {pid: set(kinds) for pid, kinds in lost({1: RANK, 2: RANK}, budget_ns).items()} == gone
 
 
 def test_windows_come_after_longer_gaps_up_to_a_second() -> None:
@@ -157,21 +189,21 @@ def test_the_share_of_windows_is_of_the_time_since_the_last_one() -> None:
 
 
 def test_what_costs_too_much_rests_and_longer_each_time() -> None:
-    """Kernels first, then copies, graphs, and waits at last; half a minute, and twice as long up to half an hour."""
+    """What does not fit beside what is worth more; half a minute, and twice as long up to half an hour."""
     sampling = begun()
     sampling.close({}, CALLED, 100.0, 0.01)
-    assert not sampling.judge({"wait": 0.3e6, "graph": 0.1e6, "other": 0.3e6, "launch": 0.3e6}, 100.0)
-    assert sampling.judge({"wait": 0.3e6, "graph": 0.1e6, "other": 0.3e6, "launch": 0.301e6}, 100.0)
-    assert sampling.steady == {"wait", "query", "graph", "collect", "other"}
+    assert not judge(sampling, {"wait": 0.3e6, "graph": 0.1e6, "other": 0.3e6, "launch": 0.3e6}, 100.0)
+    assert judge(sampling, {"wait": 0.3e6, "graph": 0.1e6, "other": 0.3e6, "launch": 0.301e6}, 100.0)
+    assert sampling.steady == {"wait", "query", "read", "graph", "collect", "other"}
     assert sampling.is_due(100.0), "a window shows at once what it costs"
-    assert sampling.judge({"wait": 2e6, "query": 0.0, "graph": 0.0, "collect": 0.0, "other": 0.0}, 100.0)
-    assert sampling.steady == frozenset(), "the dearest goes last"
+    assert judge(sampling, {"wait": 2e6, "query": 0.0, "graph": 0.0, "collect": 0.0, "other": 1.1e6}, 100.0)
+    assert sampling.steady == {"query", "read", "graph", "collect"}, "what costs nothing stays"
     now_s, rests = 100.0, []
     for _ in range(8):
         rest = next(s for s in range(4000) if begins(sampling, now_s, s))
         rests.append(rest)
         now_s += rest
-        assert sampling.judge({"launch": 2e6}, now_s)
+        assert judge(sampling, {"launch": 2e6}, now_s)
     assert rests == [30, 60, 120, 240, 480, 960, 1800, 1800]
 
 

@@ -15,7 +15,7 @@ from ...helper.libraries import LibraryFiles, ProbePoint
 from .library_maps import Counted, LibraryMaps, growth
 from .library_sums import LibrarySums
 from .process_libraries import ProbedFunction, ProcessLibraries
-from .sampling import LONGEST_STEP_S, SHORTEST_S, Sampling
+from .sampling import LONGEST_STEP_S, SHORTEST_S, Sampling, lost
 from .uprobes import Uprobes
 
 _ATTACH_NS = 1e6
@@ -189,7 +189,9 @@ class LibraryProbes:
             calls[process.functions[name].kind] += count
         self._judged_ns, self._judged_hits = time.monotonic_ns(), self._hits()
         before = process.sampling.steady
-        if process.sampling.close(rates, calls, time.monotonic(), counted_s):
+        others = (one.sampling.steady_rates for one in self.processes.values() if one is not process)
+        others_ns = sum(sum(costs.values()) for costs in others)
+        if process.sampling.close(rates, calls, time.monotonic(), counted_s, others_ns):
             self._maps.set_round(is_open=False)
             for kind in process.sampling.steady - before:
                 self._hold_kind(process, kind)
@@ -224,26 +226,25 @@ class LibraryProbes:
         before = {pid: process.raw for pid, process in self.processes.items()}
         self._sums.absorb()
         for pid, process in self.processes.items():
-            self._judge_process(process, growth(before[pid], process.raw), elapsed_s)
+            process.sampling.rates = process.rates(growth(before[pid], process.raw), elapsed_s)
+        costs = {pid: process.sampling.steady_rates for pid, process in self.processes.items()}
+        for pid, kinds in lost(costs, self._account.budget_ns).items():
+            self._give_up(self.processes[pid], kinds, elapsed_s)
 
-    def _judge_process(self, process: ProcessLibraries, grown: Mapping[str, tuple[int, ...]], elapsed_s: float) -> None:
-        rates = process.rates(grown, elapsed_s)
-        steady, known = process.sampling.steady, process.known
-        now = self._advance(process)
-        if not process.sampling.judge(rates, time.monotonic()):
-            return
-        self._account.spend(sum(rates.values()) * elapsed_s, time.monotonic())
-        lost = steady - process.sampling.steady
-        for kind in lost:
+    def _give_up(self, process: ProcessLibraries, kinds: Collection[str], elapsed_s: float) -> None:
+        known, now = process.known, self._advance(process)
+        process.sampling.give_up(kinds, time.monotonic())
+        self._account.spend(sum(process.sampling.rates.values()) * elapsed_s, time.monotonic())
+        for kind in kinds:
             self._release(process, kind)
         process.estimate.forget()
         if known is not None:
             process.learn(known, now)  # until the next window tells better
         self._sums.absorb()
-        self._end_calls(process, lost)
+        self._end_calls(process, kinds)
         process.observe(time.monotonic_ns())
 
-    def _end_calls(self, process: ProcessLibraries, kinds: Iterable[str]) -> None:
+    def _end_calls(self, process: ProcessLibraries, kinds: Collection[str]) -> None:
         """Calls that are under way when their probes come off: nobody will tell when they end."""
         self._maps.end_calls([name for name, one in process.functions.items() if one.kind in kinds])
         if WAIT in kinds:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...helper import system
-from ...helper.functions import COLLECT, GRAPH, KINDS, LAUNCH, LAUNCHING, OTHER, QUERY, WAIT, duplicates, kinds_of
+from ...helper.functions import COLLECT, GRAPH, KINDS, LAUNCH, LAUNCHING, OTHER, QUERY, READ, WAIT, duplicates, kinds_of
 from ...helper.libraries import ProbePoint
 from .estimates import Estimate, work_ns
 from .library_maps import SYNCS, Counted, growth
@@ -19,6 +19,7 @@ _SUMS = 2 + SLOTS
 _WORDS = {
     WAIT: "waits",
     QUERY: "queries of events and streams",
+    READ: "copies to the host",
     GRAPH: "graph launches",
     COLLECT: "garbage collections",
     OTHER: "copies",

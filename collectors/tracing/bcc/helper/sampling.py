@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from ...helper.budget import FITS, NO_LIMIT_NS, Account, Rests, affordable_s, given_up
-from ...helper.functions import COLLECT, GRAPH, KINDS, OTHER, QUERY, WAIT
+from ...helper.budget import FITS, NO_LIMIT_NS, Account, Rests, affordable_s
+from ...helper.functions import EACH_OF_ITS_OWN, GRAPH, KINDS, OTHER, QUERY, WAIT
 
 SHORTEST_S, LONGEST_S = 0.005, 0.05
 """The lengths of a window in which all calls of libraries are counted."""
@@ -30,6 +30,36 @@ REST_S, LONGEST_REST_S = 30.0, 1800.0
 """After a kind of call has cost too much, it is counted in windows alone for so long, and twice as long each time."""
 _GRAPHS_FIT = 0.9
 """Of the budget, in place of FITS: they are few, and tell where a step begins and whether a prompt is in it."""
+
+
+def lost(costs: Mapping[int, Mapping[str, float]], budget_ns: float) -> Mapping[int, Collection[str]]:
+    """Which kinds of call of which processes have to go: what does not fit beside what is worth more.
+
+    Of the same kind the last process's: ranks of one server do the same steps, and one that is seen whole tells more
+    than all of them in part.
+
+    >>> lost({1: {"wait": 2.0, "launch": 9.0, "graph": 0.5}, 2: {"wait": 2.0}}, 3.0)
+    {2: ['wait'], 1: ['launch']}
+
+    Args:
+        costs: In ns per second, by process and kind.
+        budget_ns: What all of them may cost in a second.
+    """
+    each = [(kind, ns, place, pid) for place, (pid, kinds) in enumerate(costs.items()) for kind, ns in kinds.items()]
+    left_ns, found = budget_ns, dict[int, list[str]]()
+    for kind, ns, _, pid in sorted(each, key=lambda one: (*_worth(one[0], one[1]), one[2])):
+        if ns <= left_ns:
+            left_ns -= ns
+        else:
+            found.setdefault(pid, []).append(kind)
+    return found
+
+
+def _worth(kind: str, ns: float) -> tuple[int, float]:
+    """What is worth most comes first: by kind, and of those that each tell something of its own the cheapest."""
+    if kind in EACH_OF_ITS_OWN:
+        return KINDS.index(QUERY), ns
+    return KINDS.index(kind), 0.0
 
 
 class Sampling:
@@ -52,6 +82,8 @@ class Sampling:
         self._closed_s = now_s
         self._costs: deque[Mapping[str, float]] = deque(maxlen=REMEMBERED)
         """What each kind would cost in ns per second, by the last windows."""
+        self.rates: Mapping[str, float] = {}
+        """The same by the last look at them."""
         self._rests = Rests(REST_S, LONGEST_REST_S)
 
     def is_due(self, now_s: float) -> bool:
@@ -64,7 +96,19 @@ class Sampling:
         dearest = max((sum(costs.values()) for costs in self._costs), default=math.inf)
         return max(SHORTEST_S, affordable_s(dearest, WINDOW_NS, LONGEST_S))
 
-    def close(self, rates: Mapping[str, float], calls: Mapping[str, int], now_s: float, counted_s: float) -> bool:
+    @property
+    def steady_rates(self) -> dict[str, float]:
+        """What the kinds with probes all the time cost, by the last look, in ns per second."""
+        return {kind: ns for kind, ns in self.rates.items() if kind in self.steady}
+
+    def close(
+        self,
+        rates: Mapping[str, float],
+        calls: Mapping[str, int],
+        now_s: float,
+        counted_s: float,
+        others_ns: float = 0.0,
+    ) -> bool:
         """A window has closed; whether other kinds are counted all the time from now on.
 
         Args:
@@ -72,9 +116,11 @@ class Sampling:
             calls: How many of each kind were seen.
             now_s: The time.
             counted_s: How long it was open.
+            others_ns: What is spent on other processes in a second.
         """
         self.windows += 1
         self._costs.append(rates)
+        self.rates = rates
         self.share = min(1.0, counted_s / max(counted_s, now_s - self._closed_s))
         self._closed_s = now_s
         dearest = {kind: max(costs.get(kind, 0.0) for costs in self._costs) for kind in KINDS}
@@ -82,26 +128,21 @@ class Sampling:
         self._gap_s = min(2 * self._gap_s, LONGEST_GAP_S)
         steady = set(self.steady)
         self._rests.over(now_s)
-        for kind in KINDS:
-            if kind in steady:
-                continue
-            spent = sum(dearest[one] for one in {*steady, kind})
+        for kind in sorted(set(KINDS) - steady, key=lambda kind: (*_worth(kind, dearest[kind]), kind)):
+            spent = others_ns + sum(dearest[one] for one in {*steady, kind})
             # Of what was not called nothing is known; but copies and the like are rare where no window has seen any,
             # and graphs are launched to launch seldom, as garbage is collected: who does much of it is soon judged.
             is_rare = kind == OTHER and self.windows >= REMEMBERED
-            is_told = kind in (WAIT, QUERY, GRAPH, COLLECT) or calls.get(kind, 0) > 0 or is_rare
+            is_told = kind == WAIT or kind in EACH_OF_ITS_OWN or calls.get(kind, 0) > 0 or is_rare
             fits = _GRAPHS_FIT if kind == GRAPH else FITS
             if spent <= fits * self._account.budget_ns and is_told and kind not in self._rests:
                 steady.add(kind)
         changed, self.steady = steady != self.steady, frozenset(steady)
         return changed
 
-    def judge(self, rates: Mapping[str, float], now_s: float) -> bool:
-        """Take what the kinds with probes all the time cost now into account; whether one of them has lost that."""
-        before = self.steady
-        costs = {kind: ns for kind, ns in rates.items() if kind in before}
-        for kind in given_up(costs, reversed(KINDS), self._account.budget_ns):
-            self.steady -= {kind}
+    def give_up(self, kinds: Collection[str], now_s: float) -> None:
+        """Some kinds with probes all the time have come to cost too much: they are counted in windows again."""
+        self.steady -= set(kinds)
+        for kind in kinds:
             self._rests.begin(kind, now_s)
             self._closed_s, self._due_s = now_s, now_s
-        return self.steady != before
