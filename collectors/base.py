@@ -49,6 +49,12 @@ class Endpoint:
     url: str = ""
 
 
+DEFAULT_BUDGET = 0.01
+"""Of one core, that probes may take (`--overhead-budget`)."""
+LEAST_BUDGET = 0.001
+"""Less pays for no look that tells anything: a window on library calls costs a millisecond."""
+
+
 @frozen
 class Aim:
     """What collectors of a server are told beside the server itself.
@@ -59,6 +65,7 @@ class Aim:
         endpoint: What the user said of the metrics endpoint.
         output: The newest lines, so many, of what a server has printed that llmtop has launched; None without one.
         probes: How closely the kernel is asked.
+        budget: Share of one core that this may cost the server.
         environment: What a server that llmtop has launched was started with; None without one.
     """
 
@@ -67,6 +74,7 @@ class Aim:
     endpoint: Endpoint = field(default_factory=Endpoint)
     output: Callable[[int], Sequence[str]] | None = None
     probes: Probes = Probes.FULL
+    budget: float = DEFAULT_BUDGET
     environment: Mapping[str, str] | None = None
 
     def last_line(self) -> str:

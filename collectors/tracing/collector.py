@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from llmtop import ids, whats
 from llmtop import vocabulary as v
-from llmtop.collectors.base import Collector, DoctorCheck, Probes, Starting
+from llmtop.collectors.base import DEFAULT_BUDGET, Collector, DoctorCheck, Probes, Starting
 from llmtop.collectors.tracing.switches import CHOICE, NONE, OFF
 from llmtop.model import LIVE, Issue, Mark, MarkKind, Missing, Reading, Severity, Source, Target, Trace, Unknown
 from llmtop.remedies import each_once
@@ -43,25 +43,25 @@ class Tracer:
     """One way to look: its name for people, and what makes its collector."""
 
     name: str
-    make: Callable[[Target, Probes], TracingCollector]
+    make: Callable[[Target, Probes, float], TracingCollector]
 
 
-def _bcc(target: Target, probes: Probes) -> TracingCollector:
+def _bcc(target: Target, probes: Probes, budget: float) -> TracingCollector:
     from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 
-    return EbpfCollector(target, is_light=probes is Probes.LIGHT)
+    return EbpfCollector(target, budget=budget, is_light=probes is Probes.LIGHT)
 
 
-def _bpftrace(target: Target, probes: Probes) -> TracingCollector:
+def _bpftrace(target: Target, probes: Probes, budget: float) -> TracingCollector:
     from llmtop.collectors.tracing.bpftrace.collector import BpftraceCollector
 
-    return BpftraceCollector(target, is_light=probes is Probes.LIGHT)
+    return BpftraceCollector(target, budget=budget, is_light=probes is Probes.LIGHT)
 
 
-def _perf(target: Target, probes: Probes) -> TracingCollector:
+def _perf(target: Target, probes: Probes, budget: float) -> TracingCollector:
     from llmtop.collectors.tracing.perf.collector import PerfCollector
 
-    return PerfCollector(target, is_light=probes is Probes.LIGHT)
+    return PerfCollector(target, budget=budget, is_light=probes is Probes.LIGHT)
 
 
 TRACERS: tuple[Tracer, ...] = (Tracer("bcc", _bcc), Tracer("bpftrace", _bpftrace), Tracer("perf", _perf))
@@ -93,10 +93,12 @@ class TracerCollector:
         *,
         probes: Probes = Probes.FULL,
         tracers: tuple[Tracer, ...] | None = None,
+        budget: float = DEFAULT_BUDGET,
         clock: Clock = time.monotonic_ns,
     ) -> None:
         self._target = target
         self._probes = probes
+        self._budget = budget
         self._clock = clock
         self._left = [] if probes is Probes.OFF else list(chosen() if tracers is None else tracers)
         self._reasons: dict[str, Unknown] = {}
@@ -159,7 +161,7 @@ class TracerCollector:
         """Take the first tracer that knows of no reason against it."""
         while self._left and self._collector is None:
             tracer = self._left.pop(0)
-            collector = tracer.make(self._target, self._probes)
+            collector = tracer.make(self._target, self._probes, self._budget)
             why = collector.missing()
             if why is None:
                 self._tracer, self._collector = tracer, collector
@@ -315,4 +317,4 @@ def _seen(mode: Probes, states: Mapping[str, str | Unknown]) -> str | Unknown:
 
 def collector(target: Target, aim: Aim) -> Collector:
     """For the registry."""
-    return TracerCollector(target, probes=aim.probes)
+    return TracerCollector(target, probes=aim.probes, budget=aim.budget)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from llmtop import ids, procfs, whats
 from llmtop import vocabulary as v
+from llmtop.collectors.base import DEFAULT_BUDGET
 from llmtop.collectors.privileges import through_sudo
 from llmtop.collectors.tracing import wire
 from llmtop.collectors.tracing.helper.protocol import PASSING
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
     from llmtop.collectors.base import Clock
 
-DEFAULT_BUDGET = 0.01
-"""Of one core, that probes may take (`--overhead-budget`)."""
 _OF_PROCESSES = (TrackKind.PROCESS, TrackKind.THREAD)
 RETRY_NS = 30 * NS_PER_S
 """From the end of a helper to its next start."""
@@ -310,13 +309,14 @@ class HelpedCollector:
 
     def _note_shed(self, shed: str, news: ProbePoll) -> None:
         """Say what is not looked at to save time."""
-        cost = f"{self.words.looker} would cost more than {self._budget:.0%} of a core"
+        cost = f"{self.words.looker} would cost more than {100 * self._budget:g} % of a core"
         if shed and shed != self._shed:
             message = f"{cost}, so less is looked at: {shed}"
             news.issues.append(Issue(Severity.INFO, f"{self.name}-shed", message))
         self._shed = shed
         if shed:
-            why = Unknown(f"{cost}; now: {shed}", "it is tried again by itself", UnknownKind.PASSING)
+            more = f"it is tried again by itself; --overhead-budget {300 * self._budget:g} lets them cost more"
+            why = Unknown(f"{cost}; now: {shed}", more, UnknownKind.PASSING)
             self._missing[whats.state(self.name, whats.State.SHED)] = why
 
     def _note_lost(self, lost: int, news: ProbePoll) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from llmtop import procfs, whats
-from llmtop.collectors.base import Endpoint, Probes
+from llmtop.collectors.base import DEFAULT_BUDGET, LEAST_BUDGET, Endpoint, Probes
 from llmtop.errors import SeveralServersError, TargetError
 from llmtop.frozen import frozen
 from llmtop.model import LIVE, Unknown
@@ -172,6 +173,30 @@ def _add_probes_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-ebpf", dest="probes", action="store_const", const=Probes.OFF, help="the same as --probes off"
     )
+    parser.add_argument(
+        "--overhead-budget",
+        metavar="PERCENT",
+        type=overhead_budget,
+        default=DEFAULT_BUDGET,
+        help=f"what probes may cost the server, in per cent of one core (default {100 * DEFAULT_BUDGET:g}): what costs "
+        "more is looked at in samples, or not at all",
+    )
+
+
+def overhead_budget(text: str) -> float:
+    """An argparse type: per cent of one core, as a share.
+
+    >>> overhead_budget("3"), overhead_budget("0.5%")
+    (0.03, 0.005)
+    """
+    try:
+        share = float(text.removesuffix("%")) / 100
+    except ValueError:
+        share = math.nan
+    if not LEAST_BUDGET <= share <= 1:
+        bounds = f"between {100 * LEAST_BUDGET:g} and 100 (per cent of one core)"
+        raise argparse.ArgumentTypeError(f"{text!r} is not {bounds}")
+    return share
 
 
 @frozen
@@ -182,19 +207,21 @@ class LookOptions:
         dtype: What it computes in, where it does not say.
         endpoint: What the user said of where its metrics are; the token of the environment comes with it.
         probes: How closely the kernel is asked.
+        budget: Share of one core that this may cost the server.
         objectives: What latencies were promised, as facts of a trace's origin.
     """
 
     dtype: str | None = None
     endpoint: Endpoint = field(default_factory=lambda: Endpoint(_metrics_headers(())))
     probes: Probes = Probes.FULL
+    budget: float = DEFAULT_BUDGET
     objectives: Mapping[str, Fact] = field(default_factory=dict)
 
 
 def look_options(args: argparse.Namespace, dtype: str | None = None) -> LookOptions:
     """What the command line says of how a server is looked at; its dtype is no option of each command."""
     endpoint = Endpoint(_metrics_headers(args.metrics_header), args.metrics_url or "")
-    return LookOptions(dtype, endpoint, args.probes, _objectives(args))
+    return LookOptions(dtype, endpoint, args.probes, args.overhead_budget, _objectives(args))
 
 
 def _metrics_headers(told: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -296,7 +323,7 @@ class _Following:
 
         launched, options = self._launched, self._options
         output, environment = (None, None) if launched is None else (launched.lines, launched.environment)
-        aim = Aim(ENGINES, self._follower.urls, options.endpoint, output, options.probes, environment)
+        aim = Aim(ENGINES, self._follower.urls, options.endpoint, output, options.probes, options.budget, environment)
         return target_collectors(target, aim)
 
 

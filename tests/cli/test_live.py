@@ -108,8 +108,8 @@ def test_how_closely_the_kernel_is_asked() -> None:
 def test_what_the_user_asks_for_reaches_the_tracer(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     monkeypatch.setattr("llmtop.collectors.tracing.collector.TracerCollector", lambda target, **more: made.append(more))
-    target_collectors(Target(1, 1, "process", "", ()), Aim((), probes=Probes.LIGHT))
-    assert made == [{"probes": Probes.LIGHT}]
+    target_collectors(Target(1, 1, "process", "", ()), Aim((), probes=Probes.LIGHT, budget=0.03))
+    assert made == [{"probes": Probes.LIGHT, "budget": 0.03}]
 
 
 BOTH = Fake("shell", ("bash",), tuple(Fake(key, ("vllm", "serve", key), listen=True) for key in ("a", "b")))
@@ -140,6 +140,16 @@ def test_without_a_screen_several_servers_are_one_line(capsys: pytest.CaptureFix
     for key in ("a", "b"):
         assert f"{running.pids[key]} (vLLM {key} :{running.ports[key]})" in said
     assert said.count("\n") == 1
+
+
+def test_what_probes_may_cost_is_told_in_per_cent_of_a_core() -> None:
+    parser = argparse.ArgumentParser()
+    live.add_watch_arguments(parser)
+    assert live.look_options(parser.parse_args([])).budget == 0.01
+    assert live.look_options(parser.parse_args(["--overhead-budget", "3"])).budget == 0.03
+    for bad in ("0", "0.09", "101", "nan", "much"):
+        with pytest.raises(argparse.ArgumentTypeError, match=r"not between 0\.1 and 100"):
+            live.overhead_budget(bad)
 
 
 def test_the_key_of_an_endpoint_comes_from_the_environment_or_the_command_line(

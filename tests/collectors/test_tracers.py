@@ -57,7 +57,7 @@ class FakeCollector:
 
 
 def tracer_of(collector: FakeCollector) -> Tracer:
-    def make(target: Target, probes: Probes) -> TracingCollector:
+    def make(target: Target, probes: Probes, budget: float) -> TracingCollector:
         assert target is TARGET
         return collector
 

@@ -198,9 +198,11 @@ def test_what_a_part_of_it_lacks_is_missing_wherever_it_would_stand(stage: Stage
 
 def test_what_is_shed_is_said_once_and_stands_as_missing(stage: Stage, collector: Scripted) -> None:
     trace = say(stage, collector, READY, sample(shed="no stacks"))
-    cost = "looking would cost more than 1% of a core"
+    cost = "looking would cost more than 1 % of a core"
     assert trace.issues == (Issue(Severity.INFO, "tracer-shed", f"{cost}, so less is looked at: no stacks"),)
-    assert missing(trace) == {"tracer.shed": f"{cost}; now: no stacks (it is tried again by itself)"}
+    assert missing(trace) == {
+        "tracer.shed": f"{cost}; now: no stacks (it is tried again by itself; --overhead-budget 3 lets them cost more)"
+    }
     again = say(stage, collector, sample(shed="no stacks"))
     assert (again.issues, missing(again)) == ((), missing(trace))
     less = say(stage, collector, sample(shed="nothing"))
@@ -524,5 +526,6 @@ def test_bpftrace_itself_is_llmtops_own_cost(stage: Stage, monkeypatch: pytest.M
 @pytest.mark.parametrize("tracer", TRACERS, ids=lambda one: one.name)
 def test_light_probes_are_light_with_every_tracer(stage: Stage, tracer: Tracer) -> None:
     for probes, flags in ((Probes.FULL, ["--stacks"]), (Probes.LIGHT, ["--light"])):
-        with tracer.make(target(), probes):
+        with tracer.make(target(), probes, 0.03):
             assert [one for one in stage.helper.arguments if one in ("--stacks", "--light")] == flags
+            assert stage.helper.arguments[stage.helper.arguments.index("--budget") + 1] == "0.03"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from types import SimpleNamespace
@@ -451,6 +452,23 @@ def test_waits_of_the_runtime_that_are_the_drivers_alone_lose_their_probes_while
     assert server.probed == {SYNC}
     assert library.coverage()["uncounted"] == [(PID, [runtime])]
     assert library.coverage()["unseen"] == []
+
+
+def test_waits_that_would_cost_too_much_to_see_say_what(serving: Callable[[Mapping[str, float]], Server]) -> None:
+    server = serving({SYNC: 10_000.0})
+    library = library_of(server, 3e6)
+    look(library, server, 0.4)
+    assert library.why_no_rounds() == "", "it is still looking"
+    look(library, server, 10.0)
+    told = re.fullmatch(
+        r"single waits for the GPU are not seen: probes on them would cost (\S+) % of a core", library.why_no_rounds()
+    )
+    assert told is not None
+    assert float(told[1]) > 0.3
+    seldom = serving({SYNC: 100.0})
+    library = library_of(seldom, 3e6)
+    look(library, seldom, 10.0)
+    assert library.why_no_rounds() == ""
 
 
 def test_single_probes_have_a_program_for_each_function_and_way() -> None:

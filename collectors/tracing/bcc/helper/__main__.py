@@ -43,6 +43,8 @@ _OF_LIBRARIES = 0.4
 steps a second these take 0.28 % of a core on an H100's machine, and tell its steps and the prompts in them."""
 _OUTSIDE = "run llmtop on the host, or in a container with --pid=host --privileged"
 _SAMPLED = "scheduler.sampled"
+_ROUNDS = "rounds of GPU work"
+_CLOSER = "let them cost more: --overhead-budget 3"
 _LIFECYCLE, _SCHEDULER = "compiling what follows processes", "compiling what follows threads on and off the CPU"
 
 
@@ -173,6 +175,9 @@ class BccHelper:
             self.missing[f"process:{pid}"] = Why("it runs in a PID namespace inside llmtop's", _OUTSIDE)
         if self._library.why_not is not None:
             self.missing["library calls"] = Why(self._library.why_not.reason, self._library.why_not.remedy)
+        self.missing.pop(_ROUNDS, None)
+        if why := self._library.why_no_rounds():
+            self.missing[_ROUNDS] = Why(why, _CLOSER)
         report["unprobed"] = self._library.notes
         report["probed"] = self._library.probed
         is_settling = self._wants_library and self._library.is_settling(self._lifecycle.processes)

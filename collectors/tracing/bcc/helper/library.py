@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from ... import wire
 from ...helper.budget import Account
-from ...helper.functions import kinds_of
+from ...helper.functions import WAIT, kinds_of
 from ...helper.libraries import Covered, coverage
 from ...helper.system import UnavailableError
 from . import probe_cost, uprobes
@@ -60,6 +60,15 @@ class Library:
         return coverage(covered) | {
             "sampled": [wire.SampledCalls(pid, names, kinds_of(names)) for pid, names in sampled]
         }
+
+    def why_no_rounds(self) -> str:
+        """Why no wait for the GPU is told by itself, where there are such: probes on them would cost too much."""
+        known = self._probes.processes.values() if self._probes else ()
+        rates = (one.sampling.rates.get(WAIT, 0.0) for one in known if WAIT in one.sampled and not one.is_settling)
+        costs = [ns for ns in rates if ns]
+        if not costs or any(one.does_step for one in known if WAIT in one.sampling.steady):
+            return ""
+        return f"single waits for the GPU are not seen: probes on them would cost {min(costs) / 1e7:.2g} % of a core"
 
     def is_settling(self, pids: Iterable[int]) -> bool:
         """Whether it is still open for one of these processes if its waits for the GPU can be seen all the time.
