@@ -454,6 +454,18 @@ def test_waits_of_the_runtime_that_are_the_drivers_alone_lose_their_probes_while
     assert library.coverage()["unseen"] == []
 
 
+def test_processes_take_turns_so_that_idle_ones_do_not_keep_a_busy_one_from_being_seen(
+    serving: Callable[[Mapping[str, float]], Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A front end and an engine that launch nothing, before the worker that does: vLLM with tensor parallelism."""
+    server = serving({LAUNCH: 50_000.0, SYNC: 300.0})
+    monkeypatch.setattr(library_search, "mapped_libraries", lambda pid: {CUDA: (LAUNCH, SYNC)})
+    library = library_of(server, 1e6)
+    look(library, server, 20.0, PID + 1, PID + 2, PID)
+    assert (PID, ["sync"]) not in library.coverage()["unseen"]
+    assert dict(library.coverage()["library_observed"])[PID] > 0
+
+
 def test_waits_that_would_cost_too_much_to_see_say_what(serving: Callable[[Mapping[str, float]], Server]) -> None:
     server = serving({SYNC: 10_000.0})
     library = library_of(server, 3e6)
@@ -633,9 +645,9 @@ def test_what_a_part_of_the_time_stands_for_is_said(serving: Callable[[Mapping[s
 
 
 def test_a_window_costs_a_millisecond_beside_what_it_counts(serving: Callable[[Mapping[str, float]], Server]) -> None:
-    """The kernel writes into the server's code: a budget of 0.3 ms a second has that every 3.3 s, called or not."""
+    """The kernel writes into the server's code: a budget of 0.2 ms a second has that every 5 s, called or not."""
     server = serving({LAUNCH: 0.0})
-    library = library_of(server, 3e5)
+    library = library_of(server, 2e5)
     opened: list[float] = []
     for _ in range(500):
         before = server.now_ns
@@ -643,7 +655,7 @@ def test_a_window_costs_a_millisecond_beside_what_it_counts(serving: Callable[[M
         if server.now_ns > before:
             opened.append(before / S)
         server.sleep(0.2)
-    assert {round(later - earlier, 1) for earlier, later in pairwise(opened)} <= {3.4, 3.5, 3.6}
+    assert {round(later - earlier, 1) for earlier, later in pairwise(opened)} <= {5.0, 5.1}
     assert library.is_settling([PID]) is False
 
 

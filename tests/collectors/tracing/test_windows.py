@@ -162,6 +162,16 @@ def test_windows_come_after_longer_gaps_up_to_a_second() -> None:
     assert gaps == [0.25, 0.5, 1.0, 1.0, 1.0]
 
 
+def test_where_nothing_is_called_gaps_grow_to_four_seconds_and_end_with_the_first_call() -> None:
+    sampling, now_s = begun(), 100.0
+    gaps = []
+    for called in (False, False, False, False, False, False, True, False):
+        sampling.close({"launch": 1e9}, CALLED if called else {}, now_s, 0.01)
+        gaps.append(sampling.due_s - now_s)
+        now_s += 10.0
+    assert gaps == [0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0, 1.0]
+
+
 def test_eight_windows_are_remembered() -> None:
     sampling = begun()
     sampling.close({"wait": 1e9}, CALLED, 100.0, 0.01)

@@ -61,13 +61,14 @@ class LibraryProbes:
     def tick(self) -> None:
         """Judge what has probes, and open a window where one is due.
 
-        One process at a time: a server of eight must not meet all of it at once.
+        One process at a time, that which has waited longest: a server of eight must not meet all of it at once, and
+        those of its processes that call nothing must not take the turns of those that do.
         """
         self._judge()
         now_s = time.monotonic()
-        due = next((one for one in self.processes.values() if one.sampled and one.sampling.is_due(now_s)), None)
-        if due is not None:
-            self._window(due)
+        due = [one for one in self.processes.values() if one.sampled and one.sampling.is_due(now_s)]
+        if due:
+            self._window(min(due, key=lambda one: one.sampling.due_s))
 
     def take_in(self, pid: int, path: str, names: Collection[str]) -> None:
         """Know a library's functions; whether they can be probed is found out in the first window."""

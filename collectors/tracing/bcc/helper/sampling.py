@@ -22,8 +22,9 @@ LONGEST_STEP_S = 0.1
 """A window may be as long as this until it has held a whole step of the server, where none did before."""
 WINDOW_NS = 1e7
 """What a window may cost, as far as the ones before can tell."""
-FIRST_GAP_S, LONGEST_GAP_S = 0.25, 1.0
-"""Between two windows: short at first, so that what fits is soon counted in full; budgets make them longer."""
+FIRST_GAP_S, LONGEST_GAP_S, QUIET_GAP_S = 0.25, 1.0, 4.0
+"""Between two windows: short at first, so that what fits is soon counted in full; budgets make them longer. The last
+one where windows see no call at all, so that processes that do call get more of the budget."""
 REMEMBERED = 8
 """So many windows tell whether a kind fits: a server that launches now and then is not judged by a quiet moment."""
 REST_S, LONGEST_REST_S = 30.0, 1800.0
@@ -77,7 +78,8 @@ class Sampling:
         """Of the time, how much the sampled kinds were last counted in."""
         self.windows = 0
         """How many have closed."""
-        self._due_s = now_s
+        self.due_s = now_s
+        """When the next window may open; of several processes that of the earliest one does."""
         self._gap_s = FIRST_GAP_S
         self._closed_s = now_s
         self._costs: deque[Mapping[str, float]] = deque(maxlen=REMEMBERED)
@@ -88,7 +90,7 @@ class Sampling:
 
     def is_due(self, now_s: float) -> bool:
         """Whether a window may open."""
-        return len(self.steady) < len(KINDS) and now_s >= self._due_s and self._account.is_paid(now_s)
+        return len(self.steady) < len(KINDS) and now_s >= self.due_s and self._account.is_paid(now_s)
 
     @property
     def window_s(self) -> float:
@@ -124,8 +126,8 @@ class Sampling:
         self.share = min(1.0, counted_s / max(counted_s, now_s - self._closed_s))
         self._closed_s = now_s
         dearest = {kind: max(costs.get(kind, 0.0) for costs in self._costs) for kind in KINDS}
-        self._due_s = now_s + self._gap_s
-        self._gap_s = min(2 * self._gap_s, LONGEST_GAP_S)
+        self.due_s = now_s + self._gap_s
+        self._gap_s = min(2 * self._gap_s, LONGEST_GAP_S if any(calls.values()) else QUIET_GAP_S)
         steady = set(self.steady)
         self._rests.over(now_s)
         for kind in sorted(set(KINDS) - steady, key=lambda kind: (*_worth(kind, dearest[kind]), kind)):
@@ -145,4 +147,4 @@ class Sampling:
         self.steady -= set(kinds)
         for kind in kinds:
             self._rests.begin(kind, now_s)
-            self._closed_s, self._due_s = now_s, now_s
+            self._closed_s, self.due_s = now_s, now_s
