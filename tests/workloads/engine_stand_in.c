@@ -11,4 +11,5 @@ void stand_in_times(long wait, long call)
 
 int cuMemAlloc_v2(void) { spin(call_ns); return 0; }
 int cuMemcpyHtoDAsync_v2(void) { spin(call_ns); return 0; }
+int cuMemcpyDtoHAsync_v2(void) { spin(5000); return 0; }	/* to pinned memory: it comes back at once */
 int cuStreamSynchronize(void) { rest(wait_ns); return 0; }

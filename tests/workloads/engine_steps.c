@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 int cuLaunchKernel(void), cuGraphLaunch(void), cuStreamSynchronize(void), cuMemAlloc_v2(void), cuMemcpyHtoDAsync_v2(void);
+int cuMemcpyDtoHAsync_v2(void);
 int cuEventQuery(void *event);
 void stand_in_gpu_works(long ns);
 void stand_in_times(long wait, long call);
@@ -167,7 +168,9 @@ static void step(int cause)
 		stand_in_gpu_works(gpu_ns);
 		while (cuEventQuery(&gpu_ns))
 			;
-	} else if (is_apart) {
+	} else if (is_apart) {	/* as vLLM: copies to pinned memory are asked for, and another thread waits for them */
+		cuMemcpyDtoHAsync_v2();
+		cuMemcpyDtoHAsync_v2();
 		pthread_barrier_wait(&launched);
 		pthread_barrier_wait(&waited);
 	} else {

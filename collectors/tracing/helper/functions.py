@@ -64,11 +64,13 @@ _KINDS_BY_LIBRARY = {
     r"(lib)?python3": {COLLECTOR: COLLECT},
 }
 """Calls that wait for the GPU are of kind WAIT. cuMemcpyDtoHAsync does where the memory it copies to is pageable ("API
-synchronization behavior" in the CUDA driver API's manual); else it comes back in microseconds, which do no harm here.
-vLLM makes two a step, into pinned memory: they may not cost the waits themselves their probes."""
+synchronization behavior" in the CUDA driver API's manual); else it comes back in microseconds, and is no wait where it
+took less than READ_WAIT_NS of programs/library.c. vLLM makes two a step, to pinned memory, and another thread waits:
+they may not pass for its waits, nor cost those their probes."""
 ALLOCATION, COPY, COLLECTION = "allocation", "copy", "collection"
 SORTS = {
     **dict.fromkeys(("cuGraphLaunch", "cudaGraphLaunch"), GRAPH),
+    "cuMemcpyDtoHAsync_v2": READ,
     **dict.fromkeys(("cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync", "cudaMalloc", "cudaFree"), ALLOCATION),
     **dict.fromkeys(("cuMemcpyHtoD_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemcpyAsync"), COPY),
     "cudaMemcpyAsync": COPY,

@@ -149,7 +149,7 @@ STEPS, EVERY = 200, 10
 def rounds_told(engine: Path, mode: str) -> tuple[dict[str, GpuRound], list[GpuRound]]:
     """One round of each planted cause, by it, and all of them."""
     with Workload(engine, mode, str(STEPS), str(EVERY)) as program, probing(program.pid) as probes:
-        probes.until(lambda report: report.get("probed") == 6 and not report["settling"])
+        probes.until(lambda report: report.get("probed") == 7 and not report["settling"])
         program.start()
         planted: Any = program.account()
         probes.next()

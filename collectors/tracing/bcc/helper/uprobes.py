@@ -10,7 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from ...helper.functions import ALLOCATION, COLLECTION, COPY, GRAPH, LAUNCHES, NUMBERS, QUERIES, SORTS, SYNCHRONISING
+from ...helper.functions import (
+    ALLOCATION,
+    COLLECTION,
+    COPY,
+    GRAPH,
+    LAUNCHES,
+    NUMBERS,
+    QUERIES,
+    READ,
+    SORTS,
+    SYNCHRONISING,
+)
 from ...helper.kernel import attach_uprobe, close_all, link_uprobes
 from ...helper.libraries import ProbePoint
 from ...helper.system import kernel_release
@@ -23,7 +34,7 @@ _TELLS_COOKIES = (5, 15)
 _UPROBE_MULTI = 48
 """enum bpf_attach_type of include/uapi/linux/bpf.h."""
 _KINDS = (LAUNCHES, SYNCHRONISING, QUERIES)
-_SORTS = ("", GRAPH, ALLOCATION, COPY, COLLECTION)
+_SORTS = ("", GRAPH, READ, ALLOCATION, COPY, COLLECTION)
 """The enumerations of kinds and sorts in programs/library.c; functions of no such kind are OTHER."""
 
 

@@ -4,7 +4,7 @@
 #include <uapi/linux/ptrace.h>
 
 enum { OTHER, LAUNCH, SYNC, QUERY };
-enum { PLAIN, GRAPH, IN_CALLS };	/* sorts; from IN_CALLS on those of `in_calls` */
+enum { PLAIN, GRAPH, READS, IN_CALLS };	/* sorts; from IN_CALLS on those of `in_calls` */
 
 /* What a return takes off the stack. */
 #if defined(__x86_64__)
@@ -187,6 +187,9 @@ static __always_inline void waited(struct library_thread *thread, u64 who, u64 n
 		end_round(launcher, &key, wait, launcher->launch_faults ? launcher->launch_faults : NOT_KNOWN);
 }
 
+/* A copy to the host that comes back this soon was only asked for: its memory is pinned, and another call waits for it. */
+#define READ_WAIT_NS 100000
+
 enum { POLLS_ANEW, POLLS_ON, POLLS_AGAIN, POLLS_OTHER };
 
 /* How a query goes with those before it: AGAIN after a gap, OTHER where it is about something else in between. */
@@ -294,7 +297,8 @@ static __always_inline void note_enter(u64 who, u64 stack, u64 handle, u32 numbe
 		thread->sync_stack = stack;
 		thread->sync_function = number;
 		thread->polls = 0;
-		note_step(thread);
+		if (sort != READS)	/* of which nobody knows before its end whether it waits */
+			note_step(thread);
 	}
 	if (kind == QUERY && !is_within(stack, number, thread->query_stack, thread->query_function)) {
 		thread->query_stack = stack;
@@ -314,10 +318,14 @@ static __always_inline void note_leave(u64 who, u64 stack, u32 number, u32 kind,
 	if (kind == SYNC && number == thread->sync_function && stack >= thread->sync_stack + RETURN_POPS
 	    && thread->sync_since) {
 		u64 ns = now - thread->sync_since;
-		thread->sync_ns += ns;
+		bool is_wait = sort != READS || ns >= READ_WAIT_NS;
+		if (is_wait)
+			thread->sync_ns += ns;
 		note_call(thread, sort - IN_CALLS, thread->sync_since, now);
 		thread->sync_since = thread->sync_stack = 0;
-		if (sort < IN_CALLS) {
+		if (is_wait && sort == READS)
+			note_step(thread);
+		if (is_wait && sort < IN_CALLS) {
 			thread->round_wait += ns;
 			waited(thread, who, now);
 		}
