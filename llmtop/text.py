@@ -60,10 +60,12 @@ def listed(items: Iterable[str], last: str = "and") -> str:
     return f"{', '.join(others)} {last} {final}" if others else final
 
 
+_TOKEN = r"token(?!i[sz]|s(?![a-z])[\w-]*[= ]\d+(?:\s|$))"
+"""A token that opens doors: no tokenizer, and no number of tokens (--max-num-batched-tokens 8192)."""
 _SECRET_FLAG = re.compile(
-    r"(?i)(--?[\w-]*(?:token|secret|passw\w*|api[-_]?key|credential\w*|auth\w*)[\w-]*)([= ])(\S+)"
+    rf"(?i)(--?[\w-]*(?:{_TOKEN}|secret|passw\w*|api[-_]?key|credential\w*|auth\w*)[\w-]*)([= ])(\S+)"
 )
-_SECRET_VARIABLE = re.compile(r"(?i)\b(\w*(?:token|secret|passw\w*|api_?key|credential\w*|auth)\w*)=(\S+)")
+_SECRET_VARIABLE = re.compile(rf"(?i)\b(\w*(?:{_TOKEN}|secret|passw\w*|api_?key|credential\w*|auth)\w*)=(\S+)")
 REDACTED = "[redacted]"
 
 
@@ -74,6 +76,8 @@ def redact(command_line: str) -> str:
     'vllm serve m --api-key [redacted] --port 8000'
     >>> redact("HF_TOKEN=hf_abc vllm serve")
     'HF_TOKEN=[redacted] vllm serve'
+    >>> redact("vllm serve m --tokenizer /m --max-num-batched-tokens 8192 --api-tokens a1")
+    'vllm serve m --tokenizer /m --max-num-batched-tokens 8192 --api-tokens [redacted]'
     """
     hidden = _SECRET_FLAG.sub(rf"\1\2{REDACTED}", command_line)
     return _SECRET_VARIABLE.sub(rf"\1={REDACTED}", hidden)
@@ -84,12 +88,15 @@ def shell_command(words: Iterable[str]) -> str:
 
     >>> shell_command(["vllm", "serve", "my model", "--api-key", "a b", "--hf-token=c d"])
     "vllm serve 'my model' --api-key [redacted] --hf-token=[redacted]"
+    >>> shell_command(["--max-total-tokens", "139000", "--tokenizer", "m", "--max-tokens=9", "--api-tokens", "a1"])
+    '--max-total-tokens 139000 --tokenizer m --max-tokens=9 --api-tokens [redacted]'
     """
     shown: list[str] = []
-    is_secret = False
+    is_secret, flag = False, ""
     for word in words:
+        is_secret = is_secret and not (flag.lower().endswith("tokens") and word.isdigit())
         shown.append(REDACTED if is_secret else quoted(_without_secrets(word)))
-        is_secret = _SECRET_FLAG.fullmatch(f"{word} x") is not None
+        is_secret, flag = _SECRET_FLAG.fullmatch(f"{word} x") is not None, word
     return " ".join(shown)
 
 
@@ -119,8 +126,9 @@ def _octal(found: re.Match[str]) -> str:
 
 def _without_secrets(word: str) -> str:
     """One word without secrets: of an assignment all that follows, spaces too."""
-    name, is_assignment, _ = word.partition("=")
-    if is_assignment and not any(map(str.isspace, name)) and redact(f"{name}=x") != f"{name}=x":
+    name, is_assignment, value = word.partition("=")
+    told = f"{name}={value.strip() or 'x'}"
+    if is_assignment and not any(map(str.isspace, name)) and redact(told) != told:
         return f"{name}={REDACTED}"
     return redact(word)
 

@@ -8,6 +8,7 @@ the part itself is known, it is the bound.
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -24,7 +25,7 @@ from llmtop.analysis.roofline.what_if import (
     speculative_s,
     tokens_per_round,
 )
-from llmtop.analysis.series.readings import counter_increase, latest
+from llmtop.analysis.series.readings import busy_metric, counter_increase, latest, mean
 from llmtop.analysis.server.configuration import change, is_on, switch_on
 from llmtop.analysis.server.kv_cache import kv_capacity, kv_tokens_per_request
 from llmtop.analysis.threads.near_gpu import NEAR_DISTANCE, far_from_gpus
@@ -133,13 +134,25 @@ def _narrower(
 
 
 def _at_the_bandwidth_reached(step: MeasuredStep, peak_s: float) -> tuple[float, str]:
-    """Time that bytes take of the step as it is: no more than beyond the model's least time is left of it."""
+    """Time that bytes take of the step as it is: no more than beyond the model's least time is left of it.
+
+    The bandwidth is that while kernels run: the time without any is late CPU, which fewer bytes do not make shorter.
+    """
     reached = efficiency_view(step.trace, step.target, step.window_ns).dram_share
-    if isinstance(reached, Unknown) or not 0 < float(reached.value) < 1:
+    busy = _busy(step)
+    share = 1.0 if isinstance(reached, Unknown) or not busy else float(reached.value) / busy
+    if not 0 < share < 1:
         return peak_s, "the published bandwidth"
     rest_s = sum(max(0.0, one.seconds) for one in step.terms if one.part is BudgetPart.REST)
-    share = float(reached.value)
-    return min(peak_s / share, peak_s + rest_s), f"the published bandwidth, and at the {percent(share * 100)} reached"
+    how = f"the published bandwidth, and at the {percent(share * 100)} reached while kernels run"
+    return min(peak_s / share, peak_s + rest_s), how
+
+
+def _busy(step: MeasuredStep) -> float | None:
+    """Share of the window in which the server's GPUs had work, on the mean; None where that is not known of one."""
+    each = [mean(step.trace, gpu.id, busy_metric(step.trace, gpu.id), step.window_ns) for gpu in step.gpus]
+    known = [one / 100 for one in each if not isinstance(one, Unknown)]
+    return fmean(known) if known and len(known) == len(each) else None
 
 
 def _room(step: MeasuredStep, what: str, left: float) -> str:
