@@ -129,6 +129,9 @@ def test_half_the_bytes_save_half_of_their_time_at_the_bandwidth_that_is_reached
     assert weights.text == "2.00 to 2.50 ms"
     little = gains(step_of({BudgetPart.WEIGHTS: 0.004, BudgetPart.REST: 0.0001}))["weights in 8 bits"]
     assert little.high == pytest.approx(0.0021)
+    resting = trace_of(gauges={v.GPU_DRAM: 40.0, v.GPU_UTIL: 50.0})
+    while_busy = gains(step_of(terms, resting))["weights in 8 bits"]
+    assert while_busy.high == pytest.approx(0.0025), "the GPU had work half of the time"
     without_gpm = gains(step_of(terms, trace_of(gauges={})))["weights in 8 bits"]
     assert (without_gpm.low, without_gpm.high, without_gpm.text) == (0.002, 0.002, "2.00 ms")
 

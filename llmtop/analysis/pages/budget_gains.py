@@ -139,8 +139,7 @@ def _at_the_bandwidth_reached(step: MeasuredStep, peak_s: float) -> tuple[float,
     The bandwidth is that while kernels run: the time without any is late CPU, which fewer bytes do not make shorter.
     """
     reached = efficiency_view(step.trace, step.target, step.window_ns).dram_share
-    busy = _busy(step)
-    share = 1.0 if isinstance(reached, Unknown) or not busy else float(reached.value) / busy
+    share = 0.0 if isinstance(reached, Unknown) else float(reached.value) / (_busy(step) or 1.0)
     if not 0 < share < 1:
         return peak_s, "the published bandwidth"
     rest_s = sum(max(0.0, one.seconds) for one in step.terms if one.part is BudgetPart.REST)
