@@ -353,7 +353,7 @@ class RecordingReader:
             missing=self._missing(row, told["missing"]) if "missing" in told else before.missing,
             issues=self._known(row, Issue, told["issues"]) if "issues" in told else before.issues,
             sources=Sources(self._known(row, Source, told["sources"])) if "sources" in told else before.sources,
-            stacks=stacks[-1][0] if stacks else before.stacks,
+            stacks=next((window for window, is_kept in reversed(stacks) if not is_kept), before.stacks),
         )
 
     def _missing(self, row: StoredRow, documents: Iterable[Any]) -> tuple[Missing, ...]:
