@@ -286,9 +286,13 @@ class RecordingReader:
 
     def _stretch(self, s: int) -> StoredStretch:
         """A stretch, unpacked. What keeps them refers to no reader: one that is let go is freed at once."""
-        stretch = self._unpacked[s] = self._unpacked.pop(s) if s in self._unpacked else self._unpack(s)
-        if len(self._unpacked) > _STRETCHES_KEPT:
-            del self._unpacked[next(iter(self._unpacked))]
+        stretch = self._unpacked.pop(s, None)
+        if stretch is None:
+            stretch = self._unpack(s)
+        self._unpacked[s] = stretch
+        for oldest in list(self._unpacked)[:-_STRETCHES_KEPT]:
+            self._unpacked.pop(oldest, None)
+            self._states.pop(oldest, None)
         return stretch
 
     def _unpack(self, s: int) -> StoredStretch:
