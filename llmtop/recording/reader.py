@@ -193,6 +193,11 @@ class RecordingReader:
         return told if isinstance(told, str) else ""
 
     @property
+    def is_cut(self) -> bool:
+        """Whether it is a copy that is shorter than the recording was."""
+        return self._rows.cut_bytes > 0
+
+    @property
     def issues(self) -> tuple[Issue, ...]:
         """What is wrong with the file."""
         found = []
