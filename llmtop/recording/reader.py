@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from llmtop.facts import OriginFact
+from llmtop.facts import OriginFact, ThreadFact
 from llmtop.frozen import frozen
 from llmtop.model import (
     NS_PER_S,
@@ -341,15 +341,17 @@ class RecordingReader:
         if self._former[0] != s - 1:
             self._former = s - 1, self._last_cpus(s - 1)
         last = self._former[1]
+        if not last:
+            return tracks
         return {id: with_former_cpus(track, last.get(id, track), begun_ns) for id, track in tracks.items()}
 
     def _last_cpus(self, s: int) -> Mapping[TrackId, Track]:
-        """Tracks at the end of a stretch; only what they might run on is what they told last: little is read for it."""
+        """Threads at the end of a stretch of which it is known what they might run on: little else is read for it."""
         tracks = ChangingTracks({})
         for row, told in zip(self._stretch_rows[s], self._stretch(s).told, strict=False):
             if any(word in told for word in MAY_TELL_CPUS):
                 tracks.take(json.loads(told), row.t_ns, partial(self._note_unknown, row))
-        return tracks.now()
+        return {id: track for id, track in tracks.now().items() if ThreadFact.CPUS in track.facts}
 
     def _next_state(self, before: _State, s: int, m: int, told: Mapping[str, Any], stacks: _Windows) -> _State:
         """What held after one more, but for the tracks."""
