@@ -156,7 +156,7 @@ def unpack_stretch(blocks: Iterable[bytes], stacks: Mapping[int, Stack]) -> Stor
             groups += [SampleGroup(tuple(expanded(numbers))) for numbers in directory.get("groups", ())]
             for group, count, *moved in directory.get("samples", ()):
                 groups[group].add(content, count, expanded(*moved) if moved else None)
-            windows = tuple([_window(content, stacks, *one) for one in directory.get("stacks", ())])
+            windows = _windows(content, stacks, directory["stacks"]) if "stacks" in directory else ()
         except (BadBlockError, TypeError, ValueError, IndexError):
             break
         stretch.told.append(told)
@@ -200,11 +200,19 @@ def _joined(groups: Sequence[SampleGroup]) -> Iterator[array[float]]:
         yield standing[firsts[0]]
 
 
-def _window(
-    content: _Content, stacks: Mapping[int, Stack], end_ns: int, count: int, is_kept: bool
-) -> tuple[StackWindow, bool]:
-    numbers, weights = content.take(count * _STACK_BYTES), content.take(count * _NUMBER_BYTES)
-    return StackWindow(end_ns, LazySequence(partial(_stacks, numbers, weights, stacks)) if count else ()), is_kept
+def _windows(
+    content: _Content, stacks: Mapping[int, Stack], told: Iterable[tuple[int, int, bool]]
+) -> tuple[tuple[StackWindow, bool], ...]:
+    """The stacks of a moment, and whether they are kept for later: mostly they are told once for each, and are one."""
+    made: dict[tuple[int, bytes, bytes], StackWindow] = {}
+    found = []
+    for end_ns, count, is_kept in told:
+        numbers, weights = content.take(count * _STACK_BYTES), content.take(count * _NUMBER_BYTES)
+        if (window := made.get((end_ns, numbers, weights))) is None:
+            several = LazySequence(partial(_stacks, numbers, weights, stacks)) if count else ()
+            window = made[end_ns, numbers, weights] = StackWindow(end_ns, several)
+        found.append((window, is_kept))
+    return tuple(found)
 
 
 def _stacks(numbers: bytes, weights: bytes, stacks: Mapping[int, Stack]) -> tuple[Stack, ...]:
