@@ -6,6 +6,7 @@ slice; events are instants; spans of a timeline are slices on the lines of their
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, BinaryIO
@@ -57,20 +58,23 @@ def write_perfetto(trace: Trace, file: BinaryIO) -> None:
         for start_ns, end_ns, state in _alike(_stretches(trace, track.id, causes.get(track.id, {}))):
             packets.begin(tracks.number(track.id), start_ns, state)
             packets.end(tracks.number(track.id), end_ns)
+    alike = Counter((id, names_of(trace, series)[1]) for (id, _), series in trace.series.items())
     for (id, _), series in trace.series.items():
         if id in trace.tracks and ids.kind(id) is not TrackKind.THREAD and not is_part(series.metric):
-            _write_counter(trace, series, tracks, packets)
+            name = names_of(trace, series)[1]
+            name = name if alike[id, name] == 1 else f"{name} ({series.metric.name})"  # of two sources
+            _write_counter(series, name, tracks.number(id), packets)
     _write_instants(trace, tracks, packets)
     write_spans(trace, tracks, packets)
 
 
-def _write_counter(trace: Trace, series: Series, tracks: PerfettoTracks, packets: PacketWriter) -> None:
+def _write_counter(series: Series, name: str, on: int, packets: PacketWriter) -> None:
     """Samples of a number; of a counter how fast it grew from then on. What the source had none of is left out.
 
     Perfetto draws a value up to the next one. Of codes and bits, of which a counter has the number alone, it is told
     what they stand for when they become another.
     """
-    metric, name, on = series.metric, names_of(trace, series)[1], tracks.number(series.track)
+    metric = series.metric
     counter = packets.counter(name, f"{metric.unit}/s" if metric.counter else metric.unit, on)
     rates = (rate for _, rate in rate_samples(series))
     for t_ns, value in zip(series.times, rates, strict=False) if metric.counter else series:
