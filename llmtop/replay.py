@@ -96,14 +96,15 @@ class Replay:
 
     @property
     def said(self) -> str:
-        """Whether it moves, where in it that is, whose recording it is and of when."""
+        """Whether it moves, where in it that is, whether its end is lost, whose recording it is and of when."""
         host, utc_ns = self._recording.about.get("host"), self._recording.about.get("utc_ns")
         at_ns, first_ns = self.at_ns, self.begin_ns
         of = f", of {host}" if isinstance(host, str) and host else ""
         when = f" at {_local_time(utc_ns + at_ns)}" if isinstance(utc_ns, int) else ""
         length = f"{clock_time((at_ns - first_ns) / NS_PER_S)} of {clock_time((self._times[-1] - first_ns) / NS_PER_S)}"
         trigger = f", at {self._recording.trigger}" if self._recording.trigger and at_ns == self._times[0] else ""
-        return f"recording {self.state}, {length}{trigger}{of}{when}"  # a narrow screen cuts its end off
+        cut = ", cut short" if self._recording.is_cut else ""
+        return f"recording {self.state}, {length}{cut}{trigger}{of}{when}"  # a narrow screen cuts its end off
 
     @property
     def state(self) -> str:

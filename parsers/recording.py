@@ -47,7 +47,8 @@ class RecordingParser:
         except OSError as error:
             raise FileError(f"{path} cannot be read: {error.strerror}") from error
         except ValueError as error:
-            raise FileError(f"{path} is a recording without a moment: {error}; copy it again") from error
+            cut = "it was cut before its first one, or ended before that"
+            raise FileError(f"{path} is a recording without a moment: {cut}; copy it again") from error
 
 
 PARSER: Final[Parser] = RecordingParser()

@@ -30,12 +30,13 @@ class _Output:
     That a reader has left (EPIPE) is no fault of the output, and stays what it is.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: Any) -> None:
         self._stream = stream
 
-    def write(self, text: str) -> int:
+    def write(self, content: str | bytes) -> int:
         with _told():
-            return self._stream.write(text)
+            written: int = self._stream.write(content)
+        return written
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -44,6 +45,11 @@ class _Output:
     def flush(self) -> None:
         with _told():
             self._stream.flush()
+
+    @property
+    def buffer(self) -> _Output:
+        """The same for bytes."""
+        return _Output(self._stream.buffer)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=(*FORMATS, *STACK_FORMATS, *TRACE_FORMATS),
         default="text",
         help="default: text; folded and speedscope are its stacks alone, for tools that draw these; perfetto is a "
-        "recording as a Chrome trace",
+        "recording or a timeline as a trace for ui.perfetto.dev",
     )
     _add_parts(parser)
     parser.add_argument(
@@ -181,7 +181,9 @@ def _print(args: argparse.Namespace, trace: Trace) -> int:
     by = None if args.by is None else _table(args, trace, reported)
     if by is not None and args.format != "json":
         by.known()  # before a word is written; in JSON a table that cannot be had is unknown
-    if args.output is None:
+    if args.format in TRACE_FORMATS:
+        _print_trace(reported, args.output)
+    elif args.output is None:
         for part in report(reported, args.format, to_terminal=True, each_range=args.each_range, by=by):
             sys.stdout.write(part)
     else:
@@ -279,7 +281,7 @@ def report(
     each_range: bool = False,
     by: PartTable[Any] | None = None,
 ) -> Iterator[str]:
-    """The report in one of `FORMATS`, `STACK_FORMATS` or `TRACE_FORMATS`, in parts.
+    """The report in one of `FORMATS` or `STACK_FORMATS`, in parts.
 
     Args:
         trace: What it is of.
@@ -295,10 +297,6 @@ def report(
             from llmtop.cli.text_layout import terminal_style
 
             return report_text(trace, terminal_style(each_range=each_range, by=by, to_terminal=to_terminal))
-        case "perfetto":
-            from llmtop.cli.report_perfetto import report_perfetto
-
-            return report_perfetto(trace)
         case "folded" | "speedscope":
             from llmtop.cli.report_stacks import report_stacks
 
@@ -350,6 +348,28 @@ def _all_of(trace: Trace, by: str) -> PartTable[Any]:
 def is_same_file(path: Path, other: Path) -> bool:
     """Whether both are there and are one file, whatever they are called: writing one would destroy the other."""
     return path.exists() and other.exists() and path.samefile(other)
+
+
+def _print_trace(trace: Trace, path: Path | None) -> None:
+    """Write the trace in one of `TRACE_FORMATS`.
+
+    Raises:
+        FileError: It has nothing that goes over time, or cannot be written.
+        UsageError: It would go to a terminal.
+    """
+    from llmtop.cli.report_perfetto import refuse_what_has_no_time, write_perfetto
+
+    refuse_what_has_no_time(trace)
+    if path is None:
+        if sys.stdout.isatty():
+            raise UsageError("a Perfetto trace is no text: name a file for it, -o trace.pftrace")
+        write_perfetto(trace, sys.stdout.buffer)
+        return
+    try:
+        with path.open("wb") as file:
+            write_perfetto(trace, file)
+    except OSError as error:
+        raise FileError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def write_parts(path: Path, parts: Iterable[str]) -> None:

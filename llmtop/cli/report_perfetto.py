@@ -1,160 +1,115 @@
-"""`llmtop report --format perfetto`: what was observed as a Chrome trace, for Perfetto and what else reads it.
+"""`llmtop report --format perfetto`: what was observed or captured as a trace for https://ui.perfetto.dev.
 
-Numbers are counters ("C") of a process, a GPU, the machine; what a thread spent most of the time between two looks in
-is a slice ("X"); events are instants ("i"). The format: Trace Event Format, Google; https://ui.perfetto.dev opens it.
+Numbers are counters of a process, a GPU, the machine; what a thread spent most of the time between two looks in is a
+slice; events are instants; spans of a timeline are slices on the lines of their streams and threads.
 """
 
 from __future__ import annotations
 
-import json
-from itertools import count, groupby, pairwise
+from collections import Counter
+from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO
 
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.series.rates import rate_samples
 from llmtop.analysis.series.summary import names_of
+from llmtop.cli.perfetto_packets import PacketWriter, args
+from llmtop.cli.perfetto_spans import has_spans, write_spans
+from llmtop.cli.perfetto_tracks import PerfettoTracks
 from llmtop.errors import FileError
-from llmtop.model import TrackKind
+from llmtop.model import TrackId, TrackKind
 from llmtop.vocabulary import is_part, parted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from llmtop.cli.documents import Json
-    from llmtop.model import Series, Trace, Track, TrackId
+    from llmtop.model import Series, Trace
 
-_OF_ALL_PID: Final = 1 << 22
-"""Linux gives no PID from here on (PID_MAX_LIMIT)."""
-_FIRST_PID: Final = _OF_ALL_PID + 1
-"""Of what is no process."""
-_NS_PER_US: Final = 1000
-_OF_ALL: Final = "findings and events"
-"""Where events are that are of no process: Perfetto has no name for a track that is of none."""
 _RUNNING, _QUEUED, _SLEEPING = "on CPU", "waits for a CPU", "sleeps"
 
 
-def report_perfetto(trace: Trace) -> Iterator[str]:
-    """The document, an event a line, of the window that the trace has.
+def refuse_what_has_no_time(trace: Trace) -> None:
+    """Nothing can be drawn over time of kernels one by one, of stacks, of tables.
 
     Raises:
-        FileError: The trace is of a tool, whose own format has more of it.
+        FileError: The trace has nothing else.
     """
-    if not trace.origin.is_observed:
-        raise FileError(f"{trace.origin.path} is no recording: open it in Perfetto as its own tool exports it")
-    return _document(trace)
+    if not trace.origin.is_observed and not trace.series and not has_spans(trace):
+        raise FileError(f"{trace.origin.path} has nothing that goes over time: Perfetto draws recordings and timelines")
 
 
-def _document(trace: Trace) -> Iterator[str]:
-    yield '{"displayTimeUnit": "ms",\n"traceEvents": ['
-    for i, event in enumerate(_events(trace)):
-        yield (",\n" if i else "\n") + json.dumps(event, allow_nan=False, ensure_ascii=False)
-    yield "\n]}\n"
+def write_perfetto(trace: Trace, file: BinaryIO) -> None:
+    """Write all of the window that the trace has; not more than what is open at one time is kept.
 
-
-def _events(trace: Trace) -> Iterator[dict[str, Json]]:
-    pids = _pids(trace)
-    for id, pid in pids.items():
-        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": _process_name(trace.tracks[id])}}
+    Raises:
+        OSError: It cannot be written.
+    """
+    packets = PacketWriter(file)
+    if trace.origin.utc_ns is not None:
+        packets.clock(trace.origin.utc_ns)
+    tracks = PerfettoTracks(trace, packets)
+    for id in trace.tracks:
+        tracks.number(id)
     causes = _blocked(trace)
     for track in trace.tracks_of(TrackKind.THREAD):
-        yield {"ph": "M", "name": "thread_name", **_thread(track.id), "args": {"name": track.name}}
-        yield from _states(track.id, _stretches(trace, track.id, causes.get(track.id, {})))
+        for start_ns, end_ns, state in _alike(_stretches(trace, track.id, causes.get(track.id, {}))):
+            packets.begin(tracks.number(track.id), start_ns, state)
+            packets.end(tracks.number(track.id), end_ns)
+    alike = Counter((id, names_of(trace, series)[1]) for (id, _), series in trace.series.items())
     for (id, _), series in trace.series.items():
-        if id in pids and not is_part(series.metric):
-            yield from _counter(trace, series, pids[id])
-            yield from _changes(trace, series, pids[id])
-    yield from _instants(trace, {str(id): pid for id, pid in pids.items()})
+        if id in trace.tracks and ids.kind(id) is not TrackKind.THREAD and not is_part(series.metric):
+            name = names_of(trace, series)[1]
+            name = name if alike[id, name] == 1 else f"{name} ({series.metric.name})"  # of two sources
+            _write_counter(series, name, tracks.number(id), packets)
+    _write_instants(trace, tracks, packets)
+    write_spans(trace, tracks, packets)
 
 
-def _pids(trace: Trace) -> dict[TrackId, int]:
-    """What each track but threads is called in the trace: processes as they are, all else by numbers that none has."""
-    free = count(_FIRST_PID)
-    tracks = (track for track in trace.tracks.values() if track.kind is not TrackKind.THREAD)
-    return {track.id: ids.pid(track.id) if track.kind is TrackKind.PROCESS else next(free) for track in tracks}
-
-
-def _process_name(track: Track) -> str:
-    """What a track is called among processes, which Perfetto orders by name where they have no threads."""
-    match track.kind:
-        case TrackKind.GPU | TrackKind.GPU_INSTANCE:
-            return f"GPU {ids.gpu_label(track.id)}: {track.name}"
-        case TrackKind.GPU_PROCESS:
-            return f"GPU {ids.gpu_label(ids.gpu_of(track.id))}, process {ids.pid(track.id)}: {track.name}"
-        case TrackKind.NEIGHBOUR | TrackKind.ENDED:
-            return f"{track.kind} {ids.pid(track.id)}: {track.name}"
-        case TrackKind.HOST | TrackKind.SERVER | TrackKind.ENDPOINT:
-            return f"{track.kind}: {track.name}"
-        case _:
-            return track.name
-
-
-def _thread(id: TrackId) -> dict[str, Json]:
-    return {"pid": ids.pid(id), "tid": ids.tid(id)}
-
-
-def _counter(trace: Trace, series: Series, pid: int) -> Iterator[dict[str, Json]]:
+def _write_counter(series: Series, name: str, on: int, packets: PacketWriter) -> None:
     """Samples of a number; of a counter how fast it grew from then on. What the source had none of is left out.
 
-    Perfetto calls it by its name and the argument's, "power (W)", and draws a value up to the next one.
+    Perfetto draws a value up to the next one. Of codes and bits, of which a counter has the number alone, it is told
+    what they stand for when they become another.
     """
-    metric, name = series.metric, names_of(trace, series)[1]
-    unit = f"({metric.unit}/s)" if metric.counter else f"({metric.unit})"
+    metric = series.metric
+    counter = packets.counter(name, f"{metric.unit}/s" if metric.counter else metric.unit, on)
     rates = (rate for _, rate in rate_samples(series))
     for t_ns, value in zip(series.times, rates, strict=False) if metric.counter else series:
         if value is not None:
-            yield {"ph": "C", "name": name, "pid": pid, "ts": t_ns / _NS_PER_US, "args": {unit: value}}
+            packets.sample(counter, t_ns, value)
+    for value, samples in groupby(series.known if metric.unit in v.SIGNS else (), key=itemgetter(1)):
+        packets.instant(on, next(samples)[0], f"{name}: {v.said(metric, value)}", args=args({"value": value}))
 
 
-def _changes(trace: Trace, series: Series, pid: int) -> Iterator[dict[str, Json]]:
-    """Of codes and bits, of which a counter has the number alone, what they stand for, when they become another."""
-    if series.metric.unit not in v.SIGNS:
-        return
-    known = ((t_ns, value) for t_ns, value in series if value is not None)
-    for value, samples in groupby(known, key=itemgetter(1)):
-        name = f"{names_of(trace, series)[1]}: {v.said(series.metric, value)}"
-        yield _instant(next(samples)[0], name, pid, {"value": value})
-
-
-def _instants(trace: Trace, pids: Mapping[str, int]) -> Iterator[dict[str, Json]]:
+def _write_instants(trace: Trace, tracks: PerfettoTracks, packets: PacketWriter) -> None:
     """Events on what they happened to; what is of none of it, as findings are, on a line of its own."""
-    findings = diagnose(trace).findings
-    if findings or any(mark.track not in pids for mark in trace.marks):
-        yield {"ph": "M", "name": "process_name", "pid": _OF_ALL_PID, "args": {"name": _OF_ALL}}
     for mark in trace.marks:
-        told: dict[str, Json] = {"kind": str(mark.kind), "severity": str(mark.severity)}
-        yield _instant(mark.t_ns, mark.text, pids.get(mark.track, _OF_ALL_PID), told)
-    for finding in findings:
-        about: dict[str, Json] = {"rule": finding.rule, "severity": str(finding.severity), "action": finding.action}
-        yield _instant(trace.end_ns, finding.headline(), _OF_ALL_PID, about)
-
-
-def _instant(t_ns: int, name: str, pid: int, args: dict[str, Json]) -> dict[str, Json]:
-    return {"ph": "i", "name": name, "ts": t_ns / _NS_PER_US, "s": "p", "pid": pid, "tid": pid, "args": args}
+        told = args({"kind": str(mark.kind), "severity": str(mark.severity)})
+        on = tracks.number(TrackId(mark.track)) if mark.track in trace.tracks else tracks.of_all
+        packets.instant(on, mark.t_ns, mark.text, args=told)
+    for finding in diagnose(trace).findings if trace.origin.is_observed else ():
+        about = args({"rule": finding.rule, "severity": str(finding.severity), "action": finding.action})
+        packets.instant(tracks.of_all, trace.end_ns, finding.headline(), args=about)
 
 
 # -- threads ---------------------------------------------------------------------------------------------------
 
 
-def _states(id: TrackId, stretches: Iterable[tuple[int, int, str]]) -> Iterator[dict[str, Json]]:
-    """Stretches that follow each other alike as one slice."""
+def _alike(stretches: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]:
+    """Stretches that follow each other alike as one."""
     begun: tuple[int, int, str] | None = None
     for start_ns, end_ns, state in stretches:
         if begun is not None and begun[1:] == (start_ns, state):
             begun = begun[0], end_ns, state
             continue
         if begun is not None:
-            yield _slice(id, *begun)
+            yield begun
         begun = start_ns, end_ns, state
     if begun is not None:
-        yield _slice(id, *begun)
-
-
-def _slice(id: TrackId, start_ns: int, end_ns: int, state: str) -> dict[str, Json]:
-    times = {"ts": start_ns / _NS_PER_US, "dur": (end_ns - start_ns) / _NS_PER_US}
-    return {"ph": "X", "name": state, **_thread(id), **times}
+        yield begun
 
 
 def _stretches(trace: Trace, id: TrackId, blocked: Mapping[str, Mapping[int, float]]) -> Iterator[tuple[int, int, str]]:

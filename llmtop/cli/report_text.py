@@ -47,7 +47,7 @@ from llmtop.cli.text_layout import (
     wrapped,
 )
 from llmtop.model import SpanKind, Trace, Unknown
-from llmtop.text import shorten
+from llmtop.text import listed, shorten
 from llmtop.units import duration, number, percent, si
 
 _KERNELS = 20
@@ -425,8 +425,11 @@ def _findings(trace: Trace, style: TextStyle) -> Iterator[str]:
             yield f"    $ {finding.next_command}"
         elif finding.no_command:
             yield from wrapped(f"no command: {finding.no_command}", style, "    ", "      ")
+    lacks: dict[str, list[str]] = {}
     for one in diagnosed.unjudged:
-        yield from wrapped(f"no verdict of {one.rule}: {one.why}", style, "  ", "    ")
+        lacks.setdefault(str(one.why), []).append(one.rule)
+    for why, rules in lacks.items():  # one reason may keep several from judging
+        yield from wrapped(f"no verdict of {listed(rules)}: {why}", style, "  ", "    ")
 
 
 def _missing(trace: Trace, style: TextStyle) -> Iterator[str]:

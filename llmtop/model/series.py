@@ -12,6 +12,9 @@ from typing import Final
 from llmtop.frozen import frozen
 from llmtop.model.tracks import TrackId
 
+_FEW: Final = 8
+"""So many samples from the end it is looked first where what is new begins."""
+
 
 @frozen
 class Metric:
@@ -143,8 +146,22 @@ class Series:
 
     def after(self, t_ns: int) -> tuple[array[int], array[float]]:
         """Times and values with t > t_ns; copies."""
-        start = bisect_right(self._times, t_ns, self.start, self.stop)
-        return self._times[start : self.stop], self._values[start : self.stop]
+        times, stop = self._times, self.stop
+        near = stop - _FEW if stop - self.start > _FEW and times[stop - _FEW] <= t_ns else self.start
+        start = bisect_right(times, t_ns, near, stop)
+        return times[start:stop], self._values[start:stop]
+
+    def next_after(self, t_ns: int) -> tuple[int, float] | None:
+        """The newest sample where it alone follows one with t <= t_ns, NaN where the source had none; else None.
+
+        >>> load = Series.of("t", Metric("m", "1"), "", [(1, 5.0), (2, 6.0)])
+        >>> load.next_after(0), load.next_after(1), load.next_after(2)
+        (None, (2, 6.0), None)
+        """
+        times, last = self._times, self.stop - 1
+        if last > self.start and times[last - 1] <= t_ns < (newest := times[last]):
+            return newest, self._values[last]
+        return None
 
     def shares_columns(self, other: Series) -> bool:
         """Whether both are stretches of the same samples as they were recorded."""

@@ -57,6 +57,8 @@ class BlockReader:
 
     def __init__(self) -> None:
         self._inflate = zlib.decompressobj(wbits=_RAW)
+        self._directory: tuple[bytes, Any] = (b"", None)
+        """The last one, as text and as what it says: most are like the one before."""
 
     def unpack(self, block: bytes) -> tuple[bytes, Any, bytes]:
         """The next block: the JSON of what is told, the directory of the columns, and the columns.
@@ -73,7 +75,9 @@ class BlockReader:
             told, directory = _LENGTHS.unpack_from(content)
             middle = _LENGTHS.size + told
             end = middle + directory
-            return content[_LENGTHS.size : middle], json.loads(content[middle:end]), content[end:]
+            if (text := content[middle:end]) != self._directory[0]:
+                self._directory = text, json.loads(text)
+            return content[_LENGTHS.size : middle], self._directory[1], content[end:]
         except (struct.error, zlib.error, ValueError) as error:
             raise BadBlockError from error
 
@@ -83,15 +87,24 @@ def packed_row(changed: bytes) -> bytes:
     return b"".join(changed[i::_BYTES] for i in range(_BYTES))
 
 
-def unpacked_row(packed: bytes, before: int) -> tuple[bytes, int]:
-    """The bytes of a row of numbers, and the same as one integer.
+def unpacked_rows(packed: bytes, width: int, before: bytes = b"") -> bytes:
+    """Rows of numbers as they were.
+
+    They are taken together: each is added to the one before as it was packed, and all are put in order at once.
 
     Args:
-        packed: What has changed since the row before: by XOR, as `packed_row` has it.
-        before: The row before as one integer; 0 where there is none.
+        packed: What has changed from row to row: by XOR, each as `packed_row` has it.
+        width: Numbers in a row.
+        before: The row before them; empty where there is none.
     """
-    changed, count = bytearray(len(packed)), len(packed) // _BYTES
+    size, now = width * _BYTES, int.from_bytes(packed_row(before), "little")
+    rows = []
+    for at in range(0, len(packed), size or 1):
+        now ^= int.from_bytes(packed[at : at + size], "little")
+        rows.append(now.to_bytes(size, "little"))
+    numbers = bytearray(len(packed))
     for i in range(_BYTES):
-        changed[i::_BYTES] = packed[i * count : (i + 1) * count]
-    now = int.from_bytes(changed, "little") ^ before
-    return now.to_bytes(len(packed), "little"), now
+        several = b"".join([row[i * width : (i + 1) * width] for row in rows])
+        if several.strip(b"\0"):  # of whole numbers half are 0 everywhere
+            numbers[i::_BYTES] = several
+    return bytes(numbers)

@@ -6,17 +6,17 @@ What a newer version has added is passed over, and what only an older one had ke
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from llmtop import model
 
 _T = TypeVar("_T")
-_PLAIN = (str, int, float, bool, NoneType)
+_PLAIN: Final = frozenset({str, int, float, bool, NoneType})
 _NAMES = {
     **vars(model),
     "Mapping": Mapping,
@@ -38,9 +38,11 @@ def text_of(value: Any) -> str:
 
 def document_of(value: Any) -> Any:
     """A value in what JSON has."""
+    if value.__class__ in _PLAIN:
+        return value
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, _PLAIN):
+    if isinstance(value, (str, int, float)):  # of a class of its own
         return value
     if isinstance(value, Mapping):
         return {key: document_of(one) for key, one in value.items()}
@@ -65,25 +67,36 @@ def value_of(kind: type[_T], document: Any, skip: Callable[[str], None] | None =
 
 
 def _value(kind: Any, document: Any) -> Any:
+    return _reader(kind)(document)
+
+
+@cache
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """What reads values of a type: to look at an annotation takes longer than to read what it is of."""
     origin = get_origin(kind)
     if origin in (Union, UnionType):
-        return _any_of(get_args(kind), document)
+        return partial(_any_of, get_args(kind))
     if isinstance(kind, type) and is_dataclass(kind):
-        return _made(kind, document)
+        return partial(_made, kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return _checked(kind, document)
+        return partial(_checked, kind)
     if origin is tuple or origin is Sequence:
-        return tuple(_items(get_args(kind), document))
+        return partial(_items, get_args(kind))
     if origin is Mapping:
-        _, of = get_args(kind)
-        return {str(key): _value(of, one) for key, one in _expect(dict, document).items()}
+        return partial(_mapping, get_args(kind)[1])
     plain = getattr(kind, "__supertype__", kind)
-    if plain is float and type(document) is int:
-        return float(document)
-    return _expect(plain, document)
+    return _number if plain is float else partial(_expect, plain)
 
 
-def _items(kinds: tuple[Any, ...], document: Any) -> Iterator[Any]:
+def _number(document: Any) -> Any:
+    return float(document) if type(document) is int else _expect(float, document)
+
+
+def _mapping(of: Any, document: Any) -> Any:
+    return {str(key): _value(of, one) for key, one in _expect(dict, document).items()}
+
+
+def _items(kinds: tuple[Any, ...], document: Any) -> tuple[Any, ...]:
     items = _expect(list, document)
     if len(kinds) == 2 and kinds[1] is Ellipsis:
         kinds = kinds[:1] * len(items)
@@ -91,7 +104,7 @@ def _items(kinds: tuple[Any, ...], document: Any) -> Iterator[Any]:
         kinds = kinds * len(items)
     if len(kinds) != len(items):
         raise MisfitError
-    return (_value(kind, one) for kind, one in zip(kinds, items, strict=True))
+    return tuple(_value(kind, one) for kind, one in zip(kinds, items, strict=True))
 
 
 def _any_of(kinds: Sequence[Any], document: Any) -> Any:
@@ -110,10 +123,10 @@ def _made(kind: type, document: Any, skip: Callable[[str], None] | None = None) 
     known, told = _fields(kind), _expect(dict, document)
     if not known.keys() & told.keys() and (told or any(_default(field) is MISSING for field in known.values())):
         raise MisfitError
-    hints, values = _hints(kind), {}
+    readers, values = _readers(kind), {}
     for name in known.keys() & told.keys():
         try:
-            values[name] = _value(hints[name], told[name])
+            values[name] = readers[name](told[name])
         except MisfitError:
             if skip is None or _default(known[name]) is MISSING:
                 raise
@@ -143,8 +156,9 @@ def _fields(kind: Any) -> dict[str, Field[Any]]:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind, _NAMES)
+def _readers(kind: type) -> dict[str, Callable[[Any], Any]]:
+    """What reads each field of a class."""
+    return {name: _reader(hint) for name, hint in get_type_hints(kind, _NAMES).items()}
 
 
 def _default(field: Field[Any]) -> Any:

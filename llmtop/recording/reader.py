@@ -6,7 +6,7 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from llmtop.facts import OriginFact, ThreadFact
@@ -29,12 +29,12 @@ from llmtop.model import (
     Trace,
     Track,
     TrackId,
-    Unknown,
 )
 from llmtop.recording.documents import MisfitError, value_of
 from llmtop.recording.layout import FORMAT
 from llmtop.recording.row_reader import DamagedRowError, RowReader, StoredRow
-from llmtop.recording.stretches import SampleColumn, StoredMoment, StoredStretch, columns_of, expanded, unpack_stretch
+from llmtop.recording.stretches import SampleColumns, StoredStretch, columns_of, expanded, unpack_stretch
+from llmtop.recording.tracks import MAY_TELL_CPUS, ChangingTracks, with_former_cpus
 from llmtop.text import listed
 from llmtop.units import binary_bytes
 
@@ -50,13 +50,13 @@ _STRETCHES_KEPT: Final = 24
 """That many, unpacked, take 40 MB of a server with a thousand series: more than a window of ten minutes has."""
 _FIRST_LOOK_NS: Final = 2 * NS_PER_S
 """A session writes a second after it was started what it has looked at first, on a busy machine a little later."""
-_PLAIN: Final = frozenset({str, int, float})
-"""Facts that are as they stand in JSON."""
 _ALL: Final = 2**62
 _FORMER_NS: Final = 60 * NS_PER_S
 """How far into a stretch it is told what held in the one before: no verdict is about a longer time."""
 Key = tuple[TrackId, str]
 _T = TypeVar("_T")
+_Windows = Sequence[tuple[StackWindow, bool]]
+"""Stacks, and whether they are kept for later."""
 
 
 class _Definition(NamedTuple):
@@ -65,10 +65,6 @@ class _Definition(NamedTuple):
     track: TrackId
     metric: Metric
     source: str
-
-    @property
-    def key(self) -> Key:
-        return self.track, self.metric.name
 
 
 @frozen
@@ -86,6 +82,10 @@ class _State:
     stacks: StackWindow = field(default_factory=lambda: StackWindow(0, ()))
 
 
+_NOTHING: Final = (-1, _State())
+"""Before the first moment of a stretch."""
+
+
 class RecordingReader:
     """A recording as far as it was written when it was opened. Moments are unpacked when they are asked for.
 
@@ -100,6 +100,7 @@ class RecordingReader:
         """Blocks that could not be unpacked, by stretch."""
         self.about: Mapping[str, Fact] = {}
         self._definitions: dict[int, _Definition] = {}
+        self._keys: dict[int, Key] = {}
         self._defined_at: list[tuple[int, int]] = []
         """Row and number of each definition."""
         self._continued: dict[int, int] = {}
@@ -109,15 +110,20 @@ class RecordingReader:
         self._targets: list[tuple[int, Target]] = []
         self._verdicts: list[int] = []
         self._stretch_rows: list[list[StoredRow]] = []
-        self._unknown: dict[str, int] = {}
+        self._unknown: dict[str, set[int]] = {}
+        """Rows with what this version does not know, by what it is."""
         for row in self._rows.rows:
             self._take(row)
         self._moments = [(s, m, row) for s, rows in enumerate(self._stretch_rows) for m, row in enumerate(rows)]
         if not self._moments:
             raise ValueError("no moment of it is left")
-        self._stretch = lru_cache(maxsize=_STRETCHES_KEPT)(self._unpack)
-        self._states: dict[int, list[_State]] = {}
-        self._joined: tuple[tuple[int, int], dict[int, SampleColumn]] = ((0, -1), {})
+        self._unpacked: dict[int, StoredStretch] = {}
+        """The stretches that were asked for last, the newest behind."""
+        self._states: dict[int, tuple[int, _State]] = {}
+        """The moment of each stretch that was asked for last, and what held then."""
+        self._former: tuple[int, Mapping[TrackId, Track]] = (-1, {})
+        """The stretch before the one that was asked for last, and what threads might run on at its end."""
+        self._joined: tuple[tuple[int, int], SampleColumns] = ((0, -1), SampleColumns())
 
     @property
     def times(self) -> Sequence[int]:
@@ -160,9 +166,7 @@ class RecordingReader:
             start_ns=state.start_ns,
             end_ns=row.t_ns,
             tracks=self._tracks(s, row.t_ns, state.tracks),
-            series=self._series(
-                state, self._columns(first, s), _ALL if m == len(stretches[-1].moments) - 1 else row.t_ns
-            ),
+            series=self._series(state, self._columns(first, s), _ALL if m == len(stretches[-1].told) - 1 else row.t_ns),
             stacks=state.stacks.stacks[:],
             marks=tuple(mark for id, mark in self._marks if id < row.id and mark.t_ns >= state.start_ns),
             issues=(*state.issues, *self.issues),
@@ -189,6 +193,11 @@ class RecordingReader:
         return told if isinstance(told, str) else ""
 
     @property
+    def is_cut(self) -> bool:
+        """Whether it is a copy that is shorter than the recording was."""
+        return self._rows.cut_bytes > 0
+
+    @property
     def issues(self) -> tuple[Issue, ...]:
         """What is wrong with the file."""
         found = []
@@ -203,7 +212,7 @@ class RecordingReader:
             found.append(Issue(Severity.WARNING, "recording-damaged", said, self._lost))
         if self._unknown:
             said = f"a newer llmtop has written what this one does not know: {listed(sorted(self._unknown))}"
-            found.append(Issue(Severity.INFO, "recording-newer", said, sum(self._unknown.values())))
+            found.append(Issue(Severity.INFO, "recording-newer", said, sum(map(len, self._unknown.values()))))
         elif self._rows.format > FORMAT:
             said = f"a newer llmtop has written it (format {self._rows.format}); this one knows format {FORMAT}"
             found.append(Issue(Severity.INFO, "recording-newer", said))
@@ -225,17 +234,17 @@ class RecordingReader:
             try:
                 take(self, row, json.loads(self._rows.data(row)))
             except MisfitError:
-                self._note_unknown(row.kind)
+                self._note_unknown(row, row.kind)
             except (DamagedRowError, KeyError, ValueError, TypeError):
                 self._rows.lost += 1
         elif row.kind not in _KNOWN:
-            self._note_unknown(row.kind)
+            self._note_unknown(row, row.kind)
 
     def _take_about(self, row: StoredRow, document: dict[str, Any]) -> None:
         self.about = document
 
     def _take_target(self, row: StoredRow, document: dict[str, Any]) -> None:
-        target = value_of(Target, document, lambda name: self._note_unknown(f"the server's {name}"))
+        target = value_of(Target, document, lambda name: self._note_unknown(row, f"the server's {name}"))
         self._targets.append((row.id, target))
 
     def _take_mark(self, row: StoredRow, document: dict[str, Any]) -> None:
@@ -248,6 +257,7 @@ class RecordingReader:
         number = document["id"]
         metric = Metric(document["metric"], document["unit"], document["counter"], document["title"])
         self._definitions[number] = _Definition(document["track"], metric, document["source"])
+        self._keys[number] = document["track"], metric.name
         self._defined_at.append((row.id, number))
         if "continues" in document:
             self._continued[number] = document["continues"]
@@ -259,8 +269,9 @@ class RecordingReader:
         frames = tuple(map(self._frames.__getitem__, document["frames"]))
         self._stacks[document["id"]] = Stack(frames, 0.0, document["unit"], document["state"], document["track"])
 
-    def _note_unknown(self, kind: str) -> None:
-        self._unknown[kind] = self._unknown.get(kind, 0) + 1
+    def _note_unknown(self, row: StoredRow, kind: str) -> None:
+        """Note what of a row this version does not know; a row may be looked at several times."""
+        self._unknown.setdefault(kind, set()).add(row.id)
 
     # -- moments -----------------------------------------------------------------------------------------------
 
@@ -278,102 +289,97 @@ class RecordingReader:
             if isinstance(block, bytes):
                 yield block
 
+    def _stretch(self, s: int) -> StoredStretch:
+        """A stretch, unpacked. What keeps them refers to no reader: one that is let go is freed at once."""
+        stretch = self._unpacked.pop(s, None)
+        if stretch is None:
+            stretch = self._unpack(s)
+        self._unpacked[s] = stretch
+        for oldest in list(self._unpacked)[:-_STRETCHES_KEPT]:
+            self._unpacked.pop(oldest, None)
+            self._states.pop(oldest, None)
+        return stretch
+
     def _unpack(self, s: int) -> StoredStretch:
         stretch = unpack_stretch(self._blocks(s), self._stacks)
-        if lost := len(self._stretch_rows[s]) - len(stretch.moments):
+        if lost := len(self._stretch_rows[s]) - len(stretch.told):
             self._undone[s] = lost
         return stretch
 
     def _readable(self, s: int, m: int) -> tuple[int, int]:
         """A moment, or the newest one before it that can be unpacked; -1 where there is none."""
-        m = min(m, len(self._stretch(s).moments) - 1)
+        m = min(m, len(self._stretch(s).told) - 1)
         while m < 0 < s:
             s -= 1
-            m = len(self._stretch(s).moments) - 1
+            m = len(self._stretch(s).told) - 1
         return s, m
 
     def _state(self, s: int, m: int) -> _State:
         """What held at a moment of a stretch."""
-        moments = self._stretch(s).moments
-        states = self._states.setdefault(s, [])
-        for i in range(len(states), m + 1):
-            states.append(self._next_state(states[-1] if states else _State(), s, i, moments[i]))
-        return states[m] if states else _State()
+        made, state = self._states.get(s, _NOTHING)
+        if made > m:
+            made, state = _NOTHING
+        if made < m:
+            state = self._later_state(state, s, range(made + 1, m + 1))
+            self._states[s] = m, state
+        return state
+
+    def _later_state(self, state: _State, s: int, moments: Iterable[int]) -> _State:
+        """What held after some more moments of a stretch."""
+        stretch, tracks = self._stretch(s), ChangingTracks(state.tracks)
+        for m in moments:
+            row, told = self._stretch_rows[s][m], json.loads(stretch.told[m])
+            tracks.take(told, row.t_ns, partial(self._note_unknown, row))
+            state = self._next_state(state, s, m, told, stretch.stacks[m])
+        return replace(state, tracks=tracks.now())
 
     def _tracks(self, s: int, t_ns: int, tracks: Mapping[TrackId, Track]) -> Mapping[TrackId, Track]:
         """Tracks with what threads might run on in the stretch before: each begins with what holds then alone."""
         begun_ns = self._stretch_rows[s][0].t_ns
         if not s or t_ns - begun_ns > _FORMER_NS:
             return tracks
-        last = self._state(s - 1, len(self._stretch(s - 1).moments) - 1).tracks
-        return {id: _with_former_cpus(track, last.get(id, track), begun_ns) for id, track in tracks.items()}
+        if self._former[0] != s - 1:
+            self._former = s - 1, self._last_cpus(s - 1)
+        last = self._former[1]
+        if not last:
+            return tracks
+        return {id: with_former_cpus(track, last.get(id, track), begun_ns) for id, track in tracks.items()}
 
-    def _next_state(self, before: _State, s: int, m: int, moment: StoredMoment) -> _State:
-        told = json.loads(moment.told)
+    def _last_cpus(self, s: int) -> Mapping[TrackId, Track]:
+        """Threads at the end of a stretch of which it is known what they might run on: little else is read for it."""
+        tracks = ChangingTracks({})
+        for row, told in zip(self._stretch_rows[s], self._stretch(s).told, strict=False):
+            if any(word in told for word in MAY_TELL_CPUS):
+                tracks.take(json.loads(told), row.t_ns, partial(self._note_unknown, row))
+        return {id: track for id, track in tracks.now().items() if ThreadFact.CPUS in track.facts}
+
+    def _next_state(self, before: _State, s: int, m: int, told: Mapping[str, Any], stacks: _Windows) -> _State:
+        """What held after one more, but for the tracks."""
+        row = self._stretch_rows[s][m]
         return _State(
             start_ns=told["start_ns"],
-            tracks=self._changed_tracks(before.tracks, told, self._stretch_rows[s][m].t_ns),
+            tracks=before.tracks,
             numbers=self._changed_numbers(before.numbers, s, m, told),
             origin=self._origin(told["origin"]) if "origin" in told else before.origin,
-            missing=self._missing(told["missing"]) if "missing" in told else before.missing,
-            issues=self._known(Issue, told["issues"]) if "issues" in told else before.issues,
-            sources=Sources(self._known(Source, told["sources"])) if "sources" in told else before.sources,
-            stacks=moment.stacks[-1][0] if moment.stacks else before.stacks,
+            missing=self._missing(row, told["missing"]) if "missing" in told else before.missing,
+            issues=self._known(row, Issue, told["issues"]) if "issues" in told else before.issues,
+            sources=Sources(self._known(row, Source, told["sources"])) if "sources" in told else before.sources,
+            stacks=next((window for window, is_kept in reversed(stacks) if not is_kept), before.stacks),
         )
 
-    def _missing(self, documents: Iterable[Any]) -> tuple[Missing, ...]:
+    def _missing(self, row: StoredRow, documents: Iterable[Any]) -> tuple[Missing, ...]:
         """What was missing, without what would only have helped who looked then."""
-        return tuple(Missing(one.what, one.why.recorded) for one in self._known(Missing, documents))
+        return tuple(Missing(one.what, one.why.recorded) for one in self._known(row, Missing, documents))
 
-    def _known(self, kind: type[_T], documents: Iterable[Any]) -> tuple[_T, ...]:
+    def _known(self, row: StoredRow, kind: type[_T], documents: Iterable[Any]) -> tuple[_T, ...]:
         """Values of which this version knows all; the others are noted."""
         found = []
         for document in documents:
             try:
                 found.append(value_of(kind, document))
             except MisfitError:
-                self._note_unknown(kind.__name__.lower())
+                self._note_unknown(row, kind.__name__.lower())
         return tuple(found)
-
-    def _changed_tracks(
-        self, before: Mapping[TrackId, Track], told: Mapping[str, Any], t_ns: int
-    ) -> Mapping[TrackId, Track]:
-        """Tracks without those that are gone, with what is new of the others."""
-        if "tracks" not in told and "gone" not in told:
-            return before
-        gone = frozenset(told.get("gone", ()))
-        tracks = {id: track for id, track in before.items() if id not in gone}
-        for id, document in told.get("tracks", {}).items():
-            if not isinstance(document, dict):
-                self._note_unknown("track")
-                continue
-            old = tracks.get(id)
-            if old is not None and "kind" not in document:
-                facts = self._facts(document.get("facts", {}))
-                track = Track(old.id, old.kind, old.name, old.parent, {**old.facts, **facts})
-                tracks[id] = _with_former_cpus(track, old, t_ns)
-            else:
-                facts = self._facts(document.get("facts", {}))
-                for track in self._known(Track, [{**document, "id": id, "facts": {}}]):
-                    told_anew = Track(track.id, track.kind, track.name, track.parent, facts)
-                    tracks[id] = _with_former_cpus(told_anew, old or told_anew, t_ns)
-        return tracks
-
-    def _facts(self, told: Any) -> Mapping[str, Fact]:
-        """Facts: most are plain, and need no look at what else they could be."""
-        facts: dict[str, Any] = {}
-        if not isinstance(told, dict):
-            self._note_unknown("fact")
-            return facts
-        for name, value in told.items():
-            if value.__class__ in _PLAIN:
-                facts[name] = value
-                continue
-            try:
-                facts[name] = value_of(Unknown, value).recorded
-            except MisfitError:
-                self._note_unknown("fact")
-        return facts
 
     def _origin(self, document: Any) -> Origin:
         """Where it is from, as a recording: on whose clock, and which machine's."""
@@ -400,31 +406,29 @@ class RecordingReader:
                 return before
             numbers = [number for number in before.values() if number not in ended]
             numbers += [number for _, number in self._defined_at[since:until]]
-        return {self._definitions[number].key: number for number in numbers if number in self._definitions}
+        return {self._keys[number]: number for number in numbers if number in self._keys}
 
-    def _columns(self, first: int, last: int) -> dict[int, SampleColumn]:
+    def _columns(self, first: int, last: int) -> SampleColumns:
         """The samples of several stretches in one piece each, by the newest number of their series."""
         if self._joined[0] != (first, last):
             joined = columns_of(self._stretch(s) for s in range(first, last + 1))
             for number, before in self._continued.items():
-                if number in joined and before in joined:
-                    whole = SampleColumn(joined[before].times[:], joined[before].values[:])
-                    whole.add(joined[number].times, joined[number].values)
-                    joined[number] = whole
+                joined.join(number, before)
             self._joined = ((first, last), joined)
         return self._joined[1]
 
-    def _series(self, state: _State, columns: Mapping[int, SampleColumn], end_ns: int) -> dict[Key, Series]:
+    def _series(self, state: _State, columns: SampleColumns, end_ns: int) -> dict[Key, Series]:
         """The window of each series: what is not older than it, and one sample before."""
-        series = {}
+        series, bounds = {}, dict[int, tuple[int, int]]()
         for key, number in state.numbers.items():
-            column = columns.get(number)
-            if column is None:
+            times = columns.times.get(number)
+            if times is None:
                 continue
             track, metric, source = self._definitions[number]
-            start = max(0, bisect_left(column.times, state.start_ns) - 1)
-            stop = bisect_right(column.times, end_ns, start)
-            series[key] = Series(track, metric, source, column.times, column.values, start, stop)
+            if (bound := bounds.get(id(times))) is None:  # series that are read together have one array of times
+                start = max(0, bisect_left(times, state.start_ns) - 1)
+                bound = bounds[id(times)] = start, bisect_right(times, end_ns, start)
+            series[key] = Series(track, metric, source, times, columns.values[number], *bound)
         return series
 
 
@@ -439,20 +443,8 @@ _TAKERS = {
 }
 
 
-def _with_former_cpus(track: Track, old: Track, t_ns: int) -> Track:
-    """A thread with the CPUs that it might run on before, where these changed and whoever wrote it did not say so."""
-    cpus, former = track.facts.get(ThreadFact.CPUS), old.facts.get(ThreadFact.CPUS)
-    is_told = track.facts.get(ThreadFact.CPUS_SINCE) not in (None, old.facts.get(ThreadFact.CPUS_SINCE))
-    if cpus is None or former is None or is_told:
-        return track
-    told = {name: old.facts[name] for name in (ThreadFact.CPUS_BEFORE, ThreadFact.CPUS_SINCE) if name in old.facts}
-    if cpus != former:
-        told = {ThreadFact.CPUS_BEFORE: former, ThreadFact.CPUS_SINCE: t_ns}
-    return replace(track, facts={**track.facts, **told}) if told else track
-
-
 def _kept_stacks(stretches: Sequence[StoredStretch], m: int) -> Iterator[StackWindow]:
     """Those kept for later up to a moment of the last stretch."""
     for stretch in stretches:
-        moments = stretch.moments[: m + 1] if stretch is stretches[-1] else stretch.moments
-        yield from (window for moment in moments for window, is_kept in moment.stacks if is_kept)
+        moments = stretch.stacks[: m + 1] if stretch is stretches[-1] else stretch.stacks
+        yield from (window for windows in moments for window, is_kept in windows if is_kept)

@@ -3,55 +3,61 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from typing import Any
 
 from llmtop.lazy import LazySequence
 from llmtop.model import Stack, StackWindow
-from llmtop.recording.blocks import BadBlockError, BlockReader, unpacked_row
+from llmtop.recording.blocks import BadBlockError, BlockReader, unpacked_rows
 
 _NUMBER_BYTES = 8
+_STACK_BYTES = 4
+"""Of a stack's number."""
 
 
 @dataclass(slots=True)
-class SampleColumn:
-    """Samples of one series, oldest first."""
+class SampleColumns:
+    """Samples of series by their numbers, oldest first. Arrays may be of several series, so they are never changed."""
 
-    times: array[int]
-    values: array[float]
+    times: dict[int, array[int]] = field(default_factory=dict)
+    values: dict[int, array[float]] = field(default_factory=dict)
 
-    def add(self, times: array[int], values: array[float]) -> None:
-        """Add samples; those that are there already are left out, others may be older."""
-        if times[0] > self.times[-1]:
-            self.times = self.times + times  # series that are read together have one array of times
-            self.values += values
-            return
-        both = dict(zip(self.times, self.values, strict=True)) | dict(zip(times, values, strict=True))
-        self.times = array("q", sorted(both))
-        self.values = array("d", map(both.__getitem__, self.times))
+    def add(self, number: int, times: array[int], values: array[float]) -> None:
+        """Add samples of a series; those that are there already are left out, others may be older."""
+        known = self.times.get(number)
+        if known is None:
+            self.times[number], self.values[number] = times, values
+        elif times[0] > known[-1]:
+            self.times[number], self.values[number] = known + times, self.values[number] + values
+        else:
+            both = dict(zip(known, self.values[number], strict=True)) | dict(zip(times, values, strict=True))
+            self.times[number] = array("q", sorted(both))
+            self.values[number] = array("d", map(both.__getitem__, self.times[number]))
 
-
-@dataclass(slots=True)
-class StoredMoment:
-    """What a block tells beside samples.
-
-    Attributes:
-        told: What has changed since the block before, as JSON: docs/recording.md has its fields.
-        stacks: Stacks that were written with it, and whether they are kept for later.
-    """
-
-    told: bytes
-    stacks: tuple[tuple[StackWindow, bool], ...]
+    def join(self, number: int, before: int) -> None:
+        """Have a series go on where another one has ended, if there are samples of both."""
+        if number in self.times and before in self.times:
+            times, values = self.times[number], self.values[number]
+            self.times[number], self.values[number] = self.times[before], self.values[before]
+            self.add(number, times, values)
 
 
 @dataclass(slots=True)
 class StoredStretch:
-    """The moments of one compression, and all their samples by the numbers of series."""
+    """The moments of one compression.
 
-    moments: list[StoredMoment]
-    groups: list[SampleGroup]
+    Attributes:
+        told: What has changed from moment to moment, as JSON: docs/recording.md has its fields.
+        stacks: Those that were written with each, and whether they are kept for later.
+        groups: All samples.
+    """
+
+    told: list[bytes] = field(default_factory=list)
+    stacks: list[tuple[tuple[StackWindow, bool], ...]] = field(default_factory=list)
+    groups: list[SampleGroup] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -60,13 +66,14 @@ class SampleGroup:
 
     numbers: tuple[int, ...]
     times: array[int] = field(default_factory=lambda: array("q"))
-    first: array[float] = field(default_factory=lambda: array("d"))
-    """The first row, of all series."""
+    first: array[int] = field(default_factory=lambda: array("Q"))
+    """The bits of the first row, of all series."""
     moving: list[int] = field(default_factory=list)
     """Places of the series that the other rows are of; those that joined later are missing in the rows before."""
-    rows: list[bytes] = field(default_factory=list)
-    last: int = 0
-    """The last row as one integer."""
+    _packed: dict[int, list[bytes]] = field(default_factory=dict)
+    """Rows as they are in the file, by how many series moved by then."""
+    _rows: array[float] = field(default_factory=lambda: array("d"))
+    """The same unpacked, each with all series that move in the end."""
 
     def add(self, content: _Content, count: int, moved: Sequence[int] | None) -> None:
         """Take so many rows.
@@ -76,29 +83,41 @@ class SampleGroup:
             count: How many.
             moved: Places of the series that move from here on; None of a group of which all always do.
         """
-        times, rows = content.take(count * _NUMBER_BYTES), list[bytes]()
+        times, rows = content.take(count * _NUMBER_BYTES), count
         if not self.first:
-            self.first.frombytes(unpacked_row(content.take(len(self.numbers) * _NUMBER_BYTES), 0)[0])
-            moved = range(len(self.numbers)) if moved is None else moved
-            rows.append(b"")
+            self.first.frombytes(unpacked_rows(content.take(len(self.numbers) * _NUMBER_BYTES), len(self.numbers)))
+            moved, rows = range(len(self.numbers)) if moved is None else moved, count - 1
         if moved:
-            self.last |= int.from_bytes(self._firsts(moved), "little") << (8 * _NUMBER_BYTES * len(self.moving))
+            self._firsts(moved)  # raises what is damaged
             self.moving += moved
-        width = len(self.moving) * _NUMBER_BYTES
-        for _ in range(count - len(rows)):
-            row, self.last = unpacked_row(content.take(width), self.last)
-            rows.append(row)
+        if moving := len(self.moving):
+            packed = content.take(rows * moving * _NUMBER_BYTES)
+            self._packed.setdefault(moving, []).append(packed)
         self.times.frombytes(times)
-        self.rows += rows
 
-    def columns(self) -> dict[int, array[float]]:
-        """The values of each series that moves, by its place."""
-        firsts, width = self._firsts(self.moving), len(self.moving)
-        rows = array("d", b"".join(row + firsts[len(row) :] for row in self.rows))
-        return {place: rows[i::width] for i, place in enumerate(self.moving)}
+    def columns(self) -> Callable[[int], array[Any]]:
+        """What gives the bits of all values of the series at a place, once no rows are added any more."""
+        if self._packed:
+            self._rows, self._packed = self._unpacked(), {}
+        at = {place: i for i, place in enumerate(self.moving)}
+        rows, count, width, first = self._rows, len(self.times), len(self.moving), self.first
+        return lambda place: rows[at[place] :: width] if place in at else first[place : place + 1] * count
+
+    def _unpacked(self) -> array[float]:
+        firsts = row = self._firsts(self.moving)
+        moved = []
+        for moving, packed in self._packed.items():
+            size = moving * _NUMBER_BYTES
+            rows = unpacked_rows(b"".join(packed), moving, row[:size])
+            if size < len(firsts):
+                rows = b"".join(rows[at : at + size] + firsts[size:] for at in range(0, len(rows), size))
+            moved.append(rows)
+            row = rows[-len(firsts) :] or row
+        standing = len(self.times) - sum(map(len, moved)) // len(firsts)
+        return array("d", b"".join([firsts * standing, *moved]))
 
     def _firsts(self, places: Iterable[int]) -> bytes:
-        return array("d", map(self.first.__getitem__, places)).tobytes()
+        return array("Q", map(self.first.__getitem__, places)).tobytes()
 
 
 class _Content:
@@ -128,22 +147,24 @@ def unpack_stretch(blocks: Iterable[bytes], stacks: Mapping[int, Stack]) -> Stor
         blocks: From the first one on.
         stacks: By number, without their weights.
     """
-    reader, groups, moments = BlockReader(), list[SampleGroup](), list[StoredMoment]()
+    reader, stretch = BlockReader(), StoredStretch()
+    groups = stretch.groups
     for block in blocks:
         try:
             told, directory, columns = reader.unpack(block)
             content = _Content(columns)
             groups += [SampleGroup(tuple(expanded(numbers))) for numbers in directory.get("groups", ())]
             for group, count, *moved in directory.get("samples", ()):
-                groups[group].add(content, count, expanded(moved[0]) if moved else None)
-            windows = tuple(_window(content, stacks, *one) for one in directory.get("stacks", ()))
+                groups[group].add(content, count, expanded(*moved) if moved else None)
+            windows = _windows(content, stacks, directory["stacks"]) if "stacks" in directory else ()
         except (BadBlockError, TypeError, ValueError, IndexError):
             break
-        moments.append(StoredMoment(told, windows))
-    return StoredStretch(moments, groups)
+        stretch.told.append(told)
+        stretch.stacks.append(windows)
+    return stretch
 
 
-def columns_of(stretches: Iterable[StoredStretch]) -> dict[int, SampleColumn]:
+def columns_of(stretches: Iterable[StoredStretch]) -> SampleColumns:
     """The samples of several stretches that follow each other, each series in one piece, by its number.
 
     Most series are read together with the same others all the time: what these have is joined at once.
@@ -154,45 +175,53 @@ def columns_of(stretches: Iterable[StoredStretch]) -> dict[int, SampleColumn]:
         if not same or group.times[0] <= same[-1][-1].times[-1]:  # nothing new has come: it is written once more
             same.append([])
         same[-1].append(group)
-    columns: dict[int, SampleColumn] = {}
+    columns = SampleColumns()
     for groups in (groups for same in joined.values() for groups in same):
         times = array("q", b"".join(group.times for group in groups))
         for number, values in zip(groups[0].numbers, _joined(groups), strict=True):
-            if (column := columns.get(number)) is None:
-                columns[number] = SampleColumn(times, values)
-            else:
-                column.add(times, values)
+            columns.add(number, times, values)
     return columns
 
 
 def _joined(groups: Sequence[SampleGroup]) -> Iterator[array[float]]:
-    """The values of each series of groups that are of the same ones and follow each other."""
-    counts, columns = [len(group.times) for group in groups], [group.columns() for group in groups]
-    moving = set(chain.from_iterable(columns))
+    """The values of each series of groups that are of the same ones and follow each other.
+
+    Those that never move and have the same value have one array: most stand at 0.
+    """
+    columns, count = [group.columns() for group in groups], sum(len(group.times) for group in groups)
+    moving = set(chain.from_iterable(group.moving for group in groups))
+    standing: dict[int, array[float]] = {}
     for place, firsts in enumerate(zip(*(group.first for group in groups), strict=True)):
-        if place not in moving and firsts.count(firsts[0]) == len(firsts):
-            yield array("d", firsts[:1]) * sum(counts)
-        else:
-            parts = zip(columns, firsts, counts, strict=True)
-            yield array("d", b"".join(one.get(place) or array("d", (first,)) * n for one, first, n in parts))
+        if place in moving or firsts.count(firsts[0]) < len(firsts):
+            yield array("d", b"".join([column(place) for column in columns]))
+            continue
+        if firsts[0] not in standing:
+            standing[firsts[0]] = array("d", (array("Q", firsts[:1]) * count).tobytes())
+        yield standing[firsts[0]]
 
 
-def _window(
-    content: _Content, stacks: Mapping[int, Stack], end_ns: int, count: int, is_kept: bool
-) -> tuple[StackWindow, bool]:
-    numbers, weights = array("I"), array("d")
-    numbers.frombytes(content.take(count * numbers.itemsize))
-    weights.frombytes(unpacked_row(content.take(count * _NUMBER_BYTES), 0)[0])
-    several = LazySequence(partial(_stacks, numbers, weights, stacks)) if numbers else ()
-    return StackWindow(end_ns, several), is_kept
+def _windows(
+    content: _Content, stacks: Mapping[int, Stack], told: Iterable[tuple[int, int, bool]]
+) -> tuple[tuple[StackWindow, bool], ...]:
+    """The stacks of a moment, and whether they are kept for later: mostly they are told once for each, and are one."""
+    made: dict[tuple[int, bytes, bytes], StackWindow] = {}
+    found = []
+    for end_ns, count, is_kept in told:
+        numbers, weights = content.take(count * _STACK_BYTES), content.take(count * _NUMBER_BYTES)
+        if (window := made.get((end_ns, numbers, weights))) is None:
+            several = LazySequence(partial(_stacks, numbers, weights, stacks)) if count else ()
+            window = made[end_ns, numbers, weights] = StackWindow(end_ns, several)
+        found.append((window, is_kept))
+    return tuple(found)
 
 
-def _stacks(numbers: array[int], weights: array[float], stacks: Mapping[int, Stack]) -> tuple[Stack, ...]:
+def _stacks(numbers: bytes, weights: bytes, stacks: Mapping[int, Stack]) -> tuple[Stack, ...]:
     """Stacks with their weights; of a damaged file some are not known."""
-    pairs = ((stacks[number], weight) for number, weight in zip(numbers, weights, strict=True) if number in stacks)
-    return tuple(Stack(one.frames, weight, one.unit, one.state, one.track) for one, weight in pairs)
+    each = array("d", unpacked_rows(weights, len(weights) // _NUMBER_BYTES))
+    pairs = zip(map(stacks.get, array("I", numbers)), each, strict=True)
+    return tuple(Stack(one.frames, weight, one.unit, one.state, one.track) for one, weight in pairs if one is not None)
 
 
 def expanded(ranges: Iterable[tuple[int, int]]) -> list[int]:
     """Numbers of which `writer.ranges` has told."""
-    return list(chain.from_iterable(range(first, first + count) for first, count in ranges))
+    return [number for first, count in ranges for number in range(first, first + count)]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 STRETCH_NS: Final = 60 * NS_PER_S
 """How often all is written that is known, so that a reader may begin there."""
+_Key = tuple[TrackId, str]
 _LONG_AGO: Final = -(2**62)
 _MOST_STACKS: Final = 2_000
 STACKS_NS: Final = 10 * NS_PER_S
@@ -34,6 +35,7 @@ class _Written:
     """A series as it was when it was last written."""
 
     number: int
+    source: str
     series: Series
     last_ns: int
 
@@ -42,18 +44,15 @@ class _Written:
 class _NewSamples:
     """New samples of series that were read together: at the same times."""
 
-    numbers: array[int] = field(default_factory=lambda: array("I"))
-    values: array[float] = field(default_factory=lambda: array("d"))
+    times: array[int]
+    numbers: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
     """All of the first series, then all of the second one, and so on."""
-
-    def add(self, number: int, values: array[float]) -> None:
-        self.numbers.append(number)
-        self.values += values
 
     def rows(self) -> Iterator[array[float]]:
         """The values of all series at one time, for each time."""
-        count = len(self.values) // len(self.numbers)
-        return (self.values[i::count] for i in range(count)) if count > 1 else iter([self.values])
+        count = len(self.times)
+        return (array("d", self.values[i::count]) for i in range(count))
 
 
 @dataclass(slots=True)
@@ -99,18 +98,18 @@ class _Stretch:
     groups: dict[bytes, _WrittenGroup] = field(default_factory=dict)
     """By the numbers of their series."""
 
-    def columns(self, samples: Mapping[bytes, _NewSamples]) -> tuple[dict[str, Any], list[bytes]]:
+    def columns(self, samples: Iterable[_NewSamples]) -> tuple[dict[str, Any], list[bytes]]:
         """Samples as columns, and the directory of what stands where in them."""
         columns, told, new = [], [], []
-        for times, one in samples.items():
-            numbers = one.numbers.tobytes()
+        for one in samples:
+            numbers = array("I", one.numbers).tobytes()
             group = self.groups.get(numbers)
             if group is None:
                 group = self.groups[numbers] = _WrittenGroup(len(self.groups))
                 new.append(ranges(one.numbers))
             moved, rows = group.pack(one.rows())
-            told.append((group.number, len(times) // 8, ranges(moved)))
-            columns += [times, *rows]
+            told.append((group.number, len(one.times), ranges(moved)))
+            columns += [one.times.tobytes(), *rows]
         return {"groups": new, "samples": told}, columns
 
 
@@ -127,7 +126,7 @@ class RecordingWriter:
 
     def __init__(self, path: Path, about: Mapping[str, Fact]) -> None:
         self._rows = RowWriter(path)
-        self._series: dict[tuple[TrackId, str], _Written] = {}
+        self._series: dict[_Key, _Written] = {}
         self._numbers = 0
         self._tracks: dict[TrackId, Track] = {}
         self._names: dict[TrackId, str] = {}
@@ -175,8 +174,10 @@ class RecordingWriter:
         self._marks = trace.marks
         is_first = self._begin_stretch(t_ns)
         assert self._stretch is not None
-        told = self._changes(trace)
-        directory, columns = self._stretch.columns(self._new_samples(trace, is_first=is_first))
+        tracks = self._track_changes(trace.tracks)
+        samples, ended = self._new_samples(trace, is_first=is_first)
+        told = self._changes(trace, ended, tracks)
+        directory, columns = self._stretch.columns(samples)
         for window, is_kept in self._new_stacks(trace, is_first=is_first, is_last=is_last):
             directory.setdefault("stacks", []).append((window.end_ns, len(window.stacks), is_kept))
             columns += self._stack_columns(window.stacks)
@@ -201,12 +202,12 @@ class RecordingWriter:
         self._told, self._tracks = {}, {}
         return True
 
-    def _changes(self, trace: Trace) -> dict[str, Any]:
+    def _changes(self, trace: Trace, ended: Sequence[int], tracks: Mapping[str, Any]) -> dict[str, Any]:
         """What is told of a moment beside numbers."""
         document: dict[str, Any] = {"start_ns": trace.start_ns}
-        if ended := self._end_series(trace):
+        if ended:
             document["ended"] = ended
-        document |= self._track_changes(trace.tracks)
+        document |= tracks
         whole = {"origin": trace.origin, "missing": trace.missing, "issues": (*trace.issues,)}
         for name, value in (whole | {"sources": trace.sources.all}).items():
             if self._told.get(name) != value:
@@ -215,38 +216,53 @@ class RecordingWriter:
 
     # -- numbers -----------------------------------------------------------------------------------------------
 
-    def _end_series(self, trace: Trace) -> list[int]:
-        """Forget series that are no more, or whose track has ended and come back meanwhile; their numbers."""
-        known = self._series
-        over = known.keys() - trace.series.keys()
-        over |= {key for key, one in known.items() if key not in over and _is_anew(one, trace.series[key])}
-        return [known.pop(key).number for key in over]
+    def _new_samples(self, trace: Trace, *, is_first: bool) -> tuple[Iterable[_NewSamples], list[int]]:
+        """What has come since the last moment, of series that were read together, and numbers of series that are over.
 
-    def _new_samples(self, trace: Trace, *, is_first: bool) -> dict[bytes, _NewSamples]:
-        """What has come since the last moment, by its times.
+        Of a thousand series most have one new sample: for these nothing else is done, nor is anything called twice.
+        """
+        known, found, ended = self._series, dict[int | bytes, _NewSamples](), list[int]()
+        for key, one in trace.series.items():
+            written = known.get(key)
+            if written is not None and written.series is one and not is_first:
+                continue
+            if written is None or written.source != one.source or not (new := one.next_after(written.last_ns)):
+                ended += self._add_any(found, key, one, is_first=is_first)
+                continue
+            written.series, (written.last_ns, value) = one, new
+            if (samples := found.get(new[0])) is None:
+                samples = found[new[0]] = _NewSamples(array("q", new[:1]))
+            samples.numbers.append(written.number)
+            samples.values.append(value)
+        if len(known) > len(trace.series):
+            ended += [known.pop(key).number for key in known.keys() - trace.series.keys()]
+        return found.values(), ended
+
+    def _add_any(
+        self, found: dict[int | bytes, _NewSamples], key: _Key, one: Series, *, is_first: bool
+    ) -> Iterable[int]:
+        """Add what has come of a series, any number of samples; the number that it had until it began once more.
 
         Where a stretch begins it has once more the last sample of what nothing has come of: whoever begins to read
         there would not know it.
         """
-        found: dict[bytes, _NewSamples] = {}
-        for name, one in trace.series.items():
-            written = self._series.get(name)
-            if written is None or written.series.source != one.source:
-                written = self._series[name] = self._define(one, written)
-            elif written.series is one and not is_first:
-                continue
-            times, values = one.after(written.last_ns)
-            written.series = one
-            if times:
-                written.last_ns = times[-1]
-            elif is_first:
-                times, values = one.newest(1).times, one.newest(1).values
-            if times:
-                samples = found.get(key := times.tobytes())
-                if samples is None:
-                    samples = found[key] = _NewSamples()
-                samples.add(written.number, values)
-        return found
+        written = self._series.get(key)
+        ended: Sequence[int] = ()
+        times, values = one.after(_LONG_AGO if written is None else written.last_ns)
+        if written is not None and written.last_ns > _LONG_AGO and times and len(one) == len(times):
+            ended, written = (self._series.pop(key).number,), None  # nothing is left of what was written of it
+        if written is None or written.source != one.source:
+            written = self._series[key] = self._define(one, written)
+        written.series, written.last_ns = one, times[-1] if times else written.last_ns
+        if is_first and not times:
+            times, values = one.newest(1).times, one.newest(1).values
+        if times:
+            at = times.tobytes() if len(times) > 1 else times[0]
+            if (samples := found.get(at)) is None:
+                samples = found[at] = _NewSamples(times)
+            samples.numbers.append(written.number)
+            samples.values += values
+        return ended
 
     def _define(self, one: Series, before: _Written | None) -> _Written:
         """Number a series, once more where another source reads it by now."""
@@ -257,7 +273,7 @@ class RecordingWriter:
         if before is not None:
             told["continues"] = before.number
         self._rows.append("series", one.last_t_ns or 0, text_of(told))
-        return _Written(self._numbers, one, _LONG_AGO if before is None else before.last_ns)
+        return _Written(self._numbers, one.source, one, _LONG_AGO if before is None else before.last_ns)
 
     # -- tracks ------------------------------------------------------------------------------------------------
 
@@ -338,12 +354,6 @@ def _new_marks(marks: Sequence[Mark], before: Sequence[Mark]) -> list[Mark]:
     """Those that were not there before; two of one moment may say the same."""
     known = set(map(id, before))
     return [mark for mark in marks if id(mark) not in known]
-
-
-def _is_anew(written: _Written, one: Series) -> bool:
-    """Whether a series has begun once more: nothing is left of what was written of it."""
-    first_ns = one.first_t_ns
-    return written.series is not one and first_ns is not None and first_ns > written.last_ns > _LONG_AGO
 
 
 def _track_change(old: Track | None, new: Track) -> dict[str, Any]:

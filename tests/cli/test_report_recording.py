@@ -13,13 +13,14 @@ import pytest
 
 from llmtop import ids
 from llmtop import vocabulary as v
+from llmtop.analysis.rules.registry import diagnose
 from llmtop.cli import main
 from llmtop.cli.report import report
 from llmtop.model import NS_PER_S, Fact, Metric, Missing, Series, Stack, Trace, TrackId, Unknown, What
 from llmtop.parsers.registry import load
 from llmtop.recording.writer import RecordingWriter
 from llmtop.vocabulary import EndpointAnswer, ProcessState
-from tests.live_traces import TARGET, live_trace
+from tests.live_traces import NOTHING, TARGET, live_trace
 
 ABOUT: dict[str, Fact] = {"llmtop": "1", "host": "gpu-7", "utc_ns": 1_700_000_000 * NS_PER_S}
 ROOT = ids.process(TARGET.root_pid)
@@ -135,3 +136,17 @@ def test_a_command_line_that_is_not_told_has_a_name_in_commands(path: Path) -> N
     unnamed = replace(trace, tracks={id: replace(one, facts={}) for id, one in trace.tracks.items()})
     said = " ".join("".join(report(unnamed, "text")).split())
     assert "commands are to run on gpu-7; COMMAND stands for the server's command line, which the recording" in said
+
+
+def test_a_reason_why_several_rules_cannot_judge_is_told_once(tmp_path: Path) -> None:
+    trace = live_trace(NOTHING)
+    writer = RecordingWriter(tmp_path / "incident.llmtop", ABOUT)
+    writer.write(trace, TARGET)
+    writer.close()
+    said = words(tmp_path / "incident.llmtop", "text")
+    unjudged = diagnose(load(tmp_path / "incident.llmtop")).unjudged
+    reasons = {str(one.why) for one in unjudged}
+    assert len(unjudged) > len(reasons) > 1
+    assert said.count("no verdict of ") == len(reasons)
+    assert all(one.rule in said for one in unjudged)
+    assert "no verdict of engine-starved, kv-bound, queue-growth and queue-standing: 127.0.0.1:8000 refuses" in said

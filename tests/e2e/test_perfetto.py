@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -9,23 +10,28 @@ from pathlib import Path
 
 import pytest
 
+import llmtop
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.series.rates import rate_samples
+from llmtop.analysis.timeline.rows import kind_title
 from llmtop.cli import main
 from llmtop.demo.replays import REPLAYS
 from llmtop.frozen import frozen
 from llmtop.ids import pid, tid
-from llmtop.model import Trace, TrackKind
+from llmtop.model import API_CALLS, GPU_WORK, SpanKind, SpanTable, Trace, TrackKind
 from llmtop.parsers.registry import load
 from tests.e2e.trace_processor import WHY_NOT, LoadedTrace, is_here, trace_processor
+from tests.nsys_capture import PID, Capture
 
 pytestmark = pytest.mark.skipif(not is_here(), reason=WHY_NOT)
-DEMO = Path(__file__).resolve().parents[2] / "sample_traces/recording/1/demo-server.llmtop.xz"
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
+DEMO = SAMPLES / "recording/1/demo-server.llmtop.xz"
 RECORDINGS = {DEMO.name.partition(".")[0]: DEMO} | {name: replay.path for name, replay in REPLAYS.items()}
 COUNTERS = """
-    SELECT process.name AS of, process_counter_track.name, counter.ts, counter.value
-    FROM counter JOIN process_counter_track ON counter.track_id = process_counter_track.id JOIN process USING (upid)
+    SELECT above.name AS of, counter_track.name, counter_track.unit, counter.ts, counter.value
+    FROM counter JOIN counter_track ON counter.track_id = counter_track.id
+    JOIN track AS own ON counter.track_id = own.id LEFT JOIN track AS above ON own.parent_id = above.id
     ORDER BY counter.ts
 """
 STATES = """
@@ -34,8 +40,16 @@ STATES = """
     ORDER BY slice.ts
 """
 INSTANTS = """
-    SELECT process.name AS of, slice.name, slice.ts, slice.dur
-    FROM slice JOIN process_track ON slice.track_id = process_track.id JOIN process USING (upid)
+    SELECT track.name AS of, slice.name, slice.ts, slice.dur
+    FROM slice JOIN track ON slice.track_id = track.id WHERE slice.dur = 0
+"""
+ON_LINES = """
+    SELECT track.name AS of, slice.name, slice.ts, slice.dur, extract_arg(slice.arg_set_id, 'debug.bytes') AS bytes
+    FROM slice JOIN track ON slice.track_id = track.id
+"""
+ARROWS = """
+    SELECT a.name AS from_name, a.ts AS from_ts, b.name AS to_name, b.ts AS to_ts
+    FROM flow JOIN slice AS a ON flow.slice_out = a.id JOIN slice AS b ON flow.slice_in = b.id
 """
 
 
@@ -49,7 +63,7 @@ class Loaded:
 
 @pytest.fixture(scope="module", params=list(RECORDINGS.values()), ids=list(RECORDINGS))
 def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
-    written = tmp_path_factory.mktemp("perfetto") / "trace.json"
+    written = tmp_path_factory.mktemp("perfetto") / "trace.pftrace"
     assert main(["report", str(request.param), "--format", "perfetto", "-o", str(written)]) == 0
     with trace_processor(written) as perfetto:
         yield Loaded(load(request.param), perfetto)
@@ -67,19 +81,23 @@ def test_processes_and_threads_are_named(loaded: Loaded) -> None:
     told = loaded.perfetto.ask("SELECT pid, tid, thread.name FROM thread JOIN process USING (upid) WHERE upid > 0")
     assert threads <= Counter(told)
     assert all(process == thread for process, thread, _ in Counter(told) - threads), "Perfetto's own: the first threads"
-    names = Counter(name for (name,) in loaded.perfetto.ask("SELECT name FROM process WHERE upid > 0"))
-    ours = [one for one in tracks.values() if one.kind is not TrackKind.THREAD]
-    assert names.total() == len(ours) + names["findings and events"]
-    assert all(any(name.endswith(one.name) for name in names) for one in ours)
-    assert sum(name.startswith("GPU 0: ") for name in names) == len(list(loaded.ours.tracks_of(TrackKind.GPU)))
+    processes = Counter(loaded.perfetto.ask("SELECT pid, name FROM process WHERE upid > 0"))
+    assert processes == Counter((pid(one.id), one.name) for one in loaded.ours.tracks_of(TrackKind.PROCESS))
+
+
+def test_what_is_no_process_has_a_name_and_no_pid(loaded: Loaded) -> None:
+    names = [name for (name,) in loaded.perfetto.ask("SELECT name FROM track WHERE name IS NOT NULL")]
+    for kind in (TrackKind.GPU, TrackKind.HOST, TrackKind.SERVER, TrackKind.ENDPOINT, TrackKind.NEIGHBOUR):
+        for track in loaded.ours.tracks_of(kind):
+            assert any(name.endswith(track.name) for name in names)
+    gpus = [one for one in loaded.perfetto.ask("SELECT name, type FROM track") if str(one[0]).startswith("GPU 0: ")]
+    assert len(gpus) == len(loaded.ours.tracks_of(TrackKind.GPU))
+    assert all(type.startswith("global") for _, type in gpus)
 
 
 def test_each_number_is_there_at_its_time_in_its_unit(loaded: Loaded) -> None:
-    """Of counters their rates, from the look on that they are counted from. Parts of numbers (buckets) are left out.
-
-    Perfetto reads one in a few hundred with another last bit than it was written with.
-    """
-    ours = list[tuple[str, int, float]]()
+    """Of counters their rates, from the look on that they are counted from. Parts of numbers (buckets) are left out."""
+    ours = list[tuple[str, str, int, float]]()
     for (track, _), series in loaded.ours.series.items():
         metric = series.metric
         if loaded.ours.tracks[track].kind is TrackKind.THREAD or v.is_part(metric):
@@ -87,18 +105,19 @@ def test_each_number_is_there_at_its_time_in_its_unit(loaded: Loaded) -> None:
         unit = f"{metric.unit}/s" if metric.counter else metric.unit
         rates = zip(series.times[:-1], (rate for _, rate in rate_samples(series)), strict=True)
         samples = rates if metric.counter else series
-        ours += [(f"{metric.title or metric.name} ({unit})", t, value) for t, value in samples if value is not None]
+        ours += [(metric.title or metric.name, unit, t, value) for t, value in samples if value is not None]
     told = sorted(tuple(one[1:]) for one in loaded.perfetto.ask(COUNTERS))
     ours.sort()
     assert ours
-    assert [one[:2] for one in told] == [one[:2] for one in ours]
-    assert [one[2] for one in told] == pytest.approx([one[2] for one in ours], rel=1e-15, abs=0)
+    assert told == ours
 
 
 def test_the_gpus_numbers_are_of_the_gpu(loaded: Loaded) -> None:
-    told = [(name, t, value) for of, name, t, value in loaded.perfetto.ask(COUNTERS) if of.startswith("GPU 0: ")]
+    told = [one[1:] for one in loaded.perfetto.ask(COUNTERS) if str(one[0]).startswith("GPU 0: ")]
     for gpu in loaded.ours.tracks_of(TrackKind.GPU):
-        assert [one[1:] for one in told if one[0] == "power (W)"] == list(loaded.ours.series[gpu.id, "gpu.power"].known)
+        assert [one[2:] for one in told if one[:2] == ("power", "W")] == list(
+            loaded.ours.series[gpu.id, "gpu.power"].known
+        )
 
 
 def test_threads_are_in_their_states_without_a_gap_or_overlap(loaded: Loaded) -> None:
@@ -138,3 +157,107 @@ def test_events_and_findings_are_told_when_they_were(loaded: Loaded) -> None:
     assert ours
     assert Counter(tuple(one[1:]) for one in told) == ours
     assert {of.partition(":")[0] for of, name, *_ in told if name.startswith("XID")} <= {"GPU 0"}
+
+
+# -- timelines -------------------------------------------------------------------------------------------------
+
+
+def captured(path: Path) -> None:
+    """Work that overlaps on a stream, a graph of three kernels, ranges that cross each other, two processes."""
+    made = Capture()
+    for of in (PID, PID + 1):
+        call = made.call("cudaLaunchKernel", 10, 20, pid=of, tid=of)
+        made.kernel(30, 60, call, pid=of)
+        graph = made.call("cudaGraphLaunch", 30, 45, pid=of, tid=of)
+        for i in range(3):
+            made.kernel(50 + 20 * i, 65 + 20 * i, graph, name=f"node {i}", pid=of)
+        made.copy(130, 140, made.call("cudaMemcpyAsync", 50, 52, pid=of, tid=of), pid=of)
+    made.nvtx("one", 5, 40)
+    made.nvtx("two", 20, 60)
+    made.nvtx("moment", 25, 25)
+    made.os("poll", 0, 100)
+    made.write(path)
+
+
+TIMELINES = [*sorted((SAMPLES / "nsys").rglob("*.xz")), *sorted((SAMPLES / "kineto").rglob("*.gz")), None]
+
+
+@pytest.fixture(scope="module", params=TIMELINES, ids=[path.name if path else "made-up" for path in TIMELINES])
+def timeline(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
+    folder = tmp_path_factory.mktemp("perfetto")
+    if (path := request.param) is None:
+        captured(path := folder / "made.sqlite")
+    assert main(["report", str(path), "--format", "perfetto", "-o", str(folder / "trace.pftrace")]) == 0
+    with trace_processor(folder / "trace.pftrace") as perfetto:
+        yield Loaded(load(path), perfetto)
+
+
+def drawn(trace: Trace) -> list[SpanTable]:
+    """Allocations are told by counters."""
+    tables = [*trace.spans.values(), *trace.more_spans.values()]
+    return [table for table in tables if table.kind not in (SpanKind.ALLOCATION, SpanKind.CAPTURED)]
+
+
+def test_nothing_of_a_timeline_is_refused_or_lost(timeline: Loaded) -> None:
+    test_nothing_is_refused_or_lost(timeline)
+
+
+def test_each_span_is_there_with_its_times_and_bytes(timeline: Loaded) -> None:
+    ours: Counter[tuple[str, int, int, float | None]] = Counter()
+    for table in drawn(timeline.ours):
+        names = map(table.names.__getitem__, table.name_id)
+        for name, start_ns, end_ns, amount in zip(names, table.start_ns, table.end_ns, table.amount, strict=True):
+            ours[name, start_ns, end_ns - start_ns, None if math.isnan(amount) else amount] += 1
+    told = Counter(tuple(one[1:]) for one in timeline.perfetto.ask(ON_LINES))
+    assert ours
+    assert told == ours
+
+
+def test_times_by_kernel_are_those_of_our_own_table(timeline: Loaded) -> None:
+    """Kernels, copies and fills: on the lines of streams alone."""
+    kinds = {kind_title(kind) for kind in GPU_WORK}
+    ours: dict[str, tuple[int, float]] = {}
+    for row in llmtop.table(timeline.ours, "spans").rows():
+        if row["kind"] in kinds:
+            calls, ns = ours.get(str(row["name"]), (0, 0.0))
+            assert isinstance(row["duration"], float | int)
+            ours[str(row["name"])] = calls + 1, ns + row["duration"]
+    told: dict[str, tuple[int, float]] = {}
+    for of, name, _, ns, _ in timeline.perfetto.ask(ON_LINES):
+        if of.startswith("stream "):
+            calls, before = told.get(name, (0, 0.0))
+            told[name] = calls + 1, before + ns
+    assert ours
+    assert told == ours
+
+
+def test_arrows_go_from_each_launch_to_its_work(timeline: Loaded) -> None:
+    """Of several kernels of one launch from each to the next."""
+    joined: dict[int, list[tuple[int, int, str]]] = {}
+    for table in drawn(timeline.ours):
+        for row, join in enumerate(table.correlation if table.kind in (*API_CALLS, *GPU_WORK) else ()):
+            is_work = table.kind in GPU_WORK
+            if join >= 0:
+                joined.setdefault(join, []).append((table.start_ns[row], is_work, table.names[table.name_id[row]]))
+    ours: Counter[tuple[str, int, str, int]] = Counter()
+    for several in joined.values():
+        for (start_ns, _, name), (later_ns, _, later) in pairwise(sorted(several)):
+            ours[name, start_ns, later, later_ns] += 1
+    assert ours
+    assert Counter(timeline.perfetto.ask(ARROWS)) == ours
+
+
+def test_threads_and_streams_are_where_they_belong(timeline: Loaded) -> None:
+    """Processes of Linux alone have a PID; a stream stands below its GPU."""
+    tracks = timeline.ours.tracks
+    processes = {pid(one.id) for one in timeline.ours.tracks_of(TrackKind.PROCESS)}
+    assert {one for (one,) in timeline.perfetto.ask("SELECT pid FROM process WHERE upid > 0")} == {
+        one for one in processes if one > 0
+    }
+    above = dict(
+        timeline.perfetto.ask("SELECT t.name, a.name AS above FROM track AS t JOIN track AS a ON t.parent_id = a.id")
+    )
+    streams = [one for one in tracks.values() if one.kind is TrackKind.STREAM]
+    lines = {name for name in above if name.startswith("stream ")}
+    assert len(lines) == len(streams)
+    assert all(above[line].startswith("GPU 0: ") for line in lines)

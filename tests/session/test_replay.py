@@ -165,3 +165,18 @@ def test_an_incident_begins_where_its_condition_held(tmp_path: Path) -> None:
     replay.seek(START_NS + 8 * NS_PER_S)
     assert replay.seek_among(replay.events, -1)
     assert second(replay) == 0
+
+
+def test_of_a_cut_copy_it_is_said_that_its_end_is_lost(tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path / "whole", {})
+    recorder = Recorder(LIVE)
+    for second in range(31):
+        recorder.append("synthetic", poll(Scene(), second, START_NS + second * NS_PER_S))
+        writer.write(recorder.freeze(), TARGET)
+    writer.close()
+    content = (tmp_path / "whole").read_bytes()
+    (tmp_path / "cut").write_bytes(content[: len(content) * 3 // 4])
+    assert Replay(RecordingReader(tmp_path / "whole")).said == "recording paused, 00:00:30 of 00:00:30"
+    replay = Replay(RecordingReader(tmp_path / "cut"))
+    assert START_NS < replay.at_ns < START_NS + 30 * NS_PER_S
+    assert replay.said.endswith(", cut short")
