@@ -556,8 +556,9 @@ def test_a_page_that_the_engine_answers_between_steps_waits_for_a_step(on_cpu: f
     )
     then = START_NS + (90 - 14) * NS_PER_S
     [fault] = liveness(as_of(between_steps(at_work).trace(), then)).faults
-    assert (fault.state, fault.severity, fault.rule) == ("LONG STEP", Severity.WARNING, "endpoint-slow")
-    assert "waited 1.1 s so far for a page that it answers between two steps" in fault.evidence[0]
+    assert (fault.state, fault.severity, fault.rule) == ("ENDPOINT LATE", Severity.WARNING, "endpoint-slow")
+    assert "a long step, as of a prompt, holds it up, or it gets no CPU" in fault.message
+    assert fault.evidence[0].startswith("waited 1.1 s for it so far")
     [other] = liveness(as_of(at_work.trace(), then)).faults
     assert (other.state, other.severity) == ("ENDPOINT HANGS", Severity.ERROR)
 
@@ -575,9 +576,9 @@ def test_an_engine_that_rests_or_never_comes_back_is_at_no_step(thread: Thread, 
 
 def test_a_page_between_steps_that_is_slow_tells_of_long_steps() -> None:
     [fault] = life_of(between_steps(ALIVE.but(answer_s=1.4))).faults
-    assert (fault.state, fault.severity) == ("LONG STEPS", Severity.WARNING)
-    assert "1.4 s to answer, which it does between two steps" in fault.message
-    assert "API server" not in fault.action
+    assert (fault.state, fault.severity) == ("ENDPOINT SLOW", Severity.WARNING)
+    assert fault.message == "it takes 1.4 s to answer: a long step, as of a prompt, holds it up, or it gets no CPU"
+    assert fault.action == "smaller steps, shorter prompts, CPUs of its own"
 
 
 def replace_times(series: Series, start_ns: int) -> Series:

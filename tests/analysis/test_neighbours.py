@@ -71,7 +71,7 @@ def test_more_threads_than_cpus_crowd_each_other_whoever_else_runs() -> None:
     assert finding.message == (
         "server waits for a CPU 52 % of the time: 8 of its own threads are ready at once, for 2 CPUs"
     )
-    assert finding.action == "cap thread pools (--threads): at most 2, give the server more CPUs"
+    assert finding.action == "cap thread pools (--threads): at most 2, more CPUs"
     assert any("python3 (pid 40) 0.34 cores" in line for line in finding.evidence)
 
 
@@ -88,7 +88,8 @@ def test_threads_that_may_use_one_cpu_crowd_each_other_there() -> None:
     for thread in OVERSUBSCRIBED.threads[:2]:
         trace = with_facts(trace, thread.track, cpus="1")
     finding = starved(trace)
-    assert finding.message.endswith("2 of its own threads are ready at once, for 1 CPU")
+    assert finding.message.endswith("2 of its own threads are ready at once, for 1 CPU of 2")
+    assert finding.action.startswith("let it run on more CPUs: taskset -apc 0-1 7, or its cpuset, cap thread pools")
     assert "server may run on CPU 1, when last looked at (/proc/PID/status)" in finding.evidence
     assert finding.next_command == commands.same_cpu(7)
 

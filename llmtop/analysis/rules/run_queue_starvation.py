@@ -137,7 +137,8 @@ def _who(trace: Trace, late: ServerThread) -> str:
     if _crowd_each_other(trace, late):
         count = room(trace, late)
         ready = ready_threads(trace, late.row.pid)
-        return f"{ready} of its own threads are ready at once, for {count} CPU{'s' * (count > 1)}"
+        of_all = f" of {all_cores:.0f}" if _is_confined(trace, late) else ""
+        return f"{ready} of its own threads are ready at once, for {count} CPU{'s' * (count > 1)}{of_all}"
     if _could_run_elsewhere(trace):
         return f"{host(trace, v.HOST_CPU):.2g} of {all_cores:.0f} CPUs are in use, others are free"
     found, others = neighbours(trace), neighbours_cores(trace) or 0.0
@@ -219,12 +220,13 @@ def _action(trace: Trace, late: ServerThread) -> str:
     if _is_pinned(trace, late) and _let_go(trace, late) is not None:
         return "its CPUs were changed since: see who had set them (taskset, numactl, a cpuset), so that it stays so"
     if _is_pinned(trace, late):
-        return f"let it run on more CPUs: taskset -apc 0-{cores(trace)[1] - 1:.0f} {late.row.pid}, or its cpuset"
+        return _wider(trace, late)
     if _stolen(trace):
         return "the host of this virtual machine has too little: dedicated CPUs, or another host"
     if _crowd_each_other(trace, late):
         fewer = fewer_threads(trace)
-        return one_of(fewer and f"{fewer}: at most {room(trace, late)}", "give the server more CPUs")
+        fewer = fewer and f"{fewer}: at most {room(trace, late)}"
+        return one_of(_wider(trace, late), fewer) if _is_confined(trace, late) else one_of(fewer, "more CPUs")
     if _could_run_elsewhere(trace):
         where = f"taskset -pc {late.row.tid}, its cpuset"
         move = f"see which CPUs it may run on ({where}) and who runs there: move one of them away"
@@ -235,6 +237,10 @@ def _action(trace: Trace, late: ServerThread) -> str:
         return "others take the CPUs: move them away, or give the server cores of its own (see taskset -p, cpuset)"
     at_least = " (at least 2 + one per GPU)" if own_gpus(trace) else ""
     return one_of(f"give the server more cores{at_least}", fewer_threads(trace), "move neighbours away")
+
+
+def _wider(trace: Trace, late: ServerThread) -> str:
+    return f"let it run on more CPUs: taskset -apc 0-{cores(trace)[1] - 1:.0f} {late.row.pid}, or its cpuset"
 
 
 def _next_command(trace: Trace, late: ServerThread) -> str:

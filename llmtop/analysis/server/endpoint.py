@@ -42,6 +42,8 @@ _WORKS = 0.5
 _LONGEST_STEP_S = 60.0
 """A batch of 2,048 prompt tokens of a 7 B model takes half a minute at 1 TFLOP/s (2 FLOP for each weight and token).
 From here on nobody can tell a step from a page that will not come."""
+_HELD_UP = "a long step, as of a prompt, holds it up, or it gets no CPU"
+"""Most builds of llama-server answer between two steps only; the newest while a step goes on, with another thread."""
 _FIRST_HTTP = 100
 _SERVER_ERROR = 500
 """The first status that is the server's fault (RFC 9110, 15.6)."""
@@ -151,7 +153,7 @@ def _silent(trace: Trace, track: Track, answers: Series, times: Series | None, s
         return
     url = _url(track)
     if has_answered and waited < _LONGEST_STEP_S and _is_answered_between_steps(trace, track) and _works(trace, waited):
-        yield _long_step(trace, url, waited, usual, since)
+        yield _late(trace, url, waited, usual, since)
         return
     yield Fault(
         DEAD,
@@ -183,17 +185,16 @@ def _works(trace: Trace, seconds: float) -> bool:
     return any(shares.on_cpu + shares.run_queue >= _WORKS for shares in known)
 
 
-def _long_step(trace: Trace, url: str, waited: float, usual: float, since: int) -> Fault:
+def _late(trace: Trace, url: str, waited: float, usual: float, since: int) -> Fault:
     return Fault(
         SLOW,
-        "LONG STEP",
-        "engine",
-        f"the engine has not come to answer for {waited:.0f} s: it computes a step, of a prompt most likely, and no "
-        "request gets a token meanwhile",
+        "ENDPOINT LATE",
+        "metrics endpoint",
+        f"{url} has not answered for {waited:.0f} s, and the engine computes: {_HELD_UP}",
         (
-            f"waited {waited:.1f} s so far for a page that it answers between two steps (GET {url})",
+            f"waited {waited:.1f} s for it so far (GET {url})",
             f"it took {usual * 1000:.0f} ms before (GET {url})",
-            "a thread of it computes, or waits for a CPU (schedstat)",
+            "a thread of the server computes, or waits for a CPU (schedstat)",
         ),
         _shorter_steps(trace),
         f"curl -s -m 60 -o /dev/null -w '%{{http_code}} %{{time_total}}\n' {quoted(url)}",
@@ -204,7 +205,7 @@ def _long_step(trace: Trace, url: str, waited: float, usual: float, since: int) 
 
 
 def _shorter_steps(trace: Trace) -> str:
-    return one_of(change(trace, Feature.MAX_BATCHED_TOKENS, "smaller steps"), "shorter prompts")
+    return one_of(change(trace, Feature.MAX_BATCHED_TOKENS, "smaller steps"), "shorter prompts", "CPUs of its own")
 
 
 def _patience_s(answers: Series, trace: Trace) -> float:
@@ -235,10 +236,9 @@ def _slow(trace: Trace, track: Track, answers: Series, times: Series | None) -> 
     if _is_answered_between_steps(trace, track):
         yield Fault(
             SLOW,
-            "LONG STEPS",
-            "engine",
-            f"the engine takes {took[-1]:.1f} s to answer, which it does between two steps: so long is a step, and no "
-            "request gets a token meanwhile",
+            "ENDPOINT SLOW",
+            "metrics endpoint",
+            f"it takes {took[-1]:.1f} s to answer: {_HELD_UP}",
             (looks, f"numbers of the server are as old as that, or older (GET {url})"),
             _shorter_steps(trace),
             f"curl -s -o /dev/null -w '%{{time_total}}\n' {quoted(url)}",
