@@ -486,9 +486,9 @@ def test_more_threads_are_advised_where_cpus_are_free_for_them(
 
 def test_a_gpu_of_the_machine_that_the_server_does_not_use_is_advised() -> None:
     trace = CPU_ONLY.but(gpus=(0.0,)).trace()
-    process = trace.tracks["process:7"]
+    process = trace.tracks[ids.process(7)]
     tracks = {id: track for id, track in trace.tracks.items() if track.kind is not TrackKind.GPU_PROCESS}
-    tracks["process:7"] = replace(process, facts={**process.facts, "gpus_open": 0})
+    tracks[ids.process(7)] = replace(process, facts={**process.facts, "gpus_open": 0})
     (finding,) = findings_of(model_on_cpu, replace(trace, tracks=tracks))
     assert finding.action.startswith("let it use this machine's GPU")
     assert any(line.startswith("the server does not use this machine's GPU") for line in finding.evidence)
@@ -1067,14 +1067,14 @@ def test_what_the_kernel_does_to_find_room_counts_as_waiting_for_memory() -> Non
     assert any("77 % of its process's CPU time in the kernel" in line for line in first.evidence)
 
 
-@pytest.mark.parametrize(("faults", "is_felt"), [(12.0, True), (11.0, False)])
+@pytest.mark.parametrize(("faults", "is_felt"), [(4.7, True), (4.5, False)])
 def test_fewer_faults_are_felt_where_they_explain_the_wait(faults: float, *, is_felt: bool) -> None:
-    """23 % of the time at up to 20 ms each is 11.5 a second at least."""
+    """23 % of the time at up to 50 ms each is 4.6 a second at least."""
     scene = EVICTED.but(counters={("process:7", v.PROCESS_MAJOR_FAULTS): faults})
     assert bool(found(paging, scene)) == is_felt
 
 
-@pytest.mark.parametrize(("faults", "asleep_in"), [(19.0, "disk"), (900.0, "socket")])
+@pytest.mark.parametrize(("faults", "asleep_in"), [(17.0, "disk"), (900.0, "socket")])
 def test_a_few_faults_or_no_wait_for_a_disk_is_no_want_of_memory(faults: float, asleep_in: str) -> None:
     counters = {("process:7", v.PROCESS_MAJOR_FAULTS): faults}
     scene = ON_DISK.but(counters=counters, threads=(API, Thread(on_cpu=0.1, asleep_in=asleep_in)))

@@ -21,9 +21,9 @@ source = "Linux, proc_pid_stat(5) (majflt), proc_pid_status(5) (VmSwap)"
 
 _FAULTS_PER_S = 20.0
 """Each reads from a disk, in 0.1 to 10 ms: so many a second are felt. A process that has what it needs makes none."""
-_A_FAULT_S = 0.02
-"""A disk takes up to so long for one, with what is read around it: fewer a second that explain the wait are felt too
-(llama-server in a container smaller than its weights: 18 a second, 13 ms each)."""
+_A_FAULT_S = 0.05
+"""A disk at its limit takes up to so long for one, with what is read around it: fewer a second that explain the wait
+are felt too (llama-server in a container smaller than its weights: 18 a second, 13 to 28 ms each)."""
 _WAITS = 0.05
 """Share of the time in which a loop waits for a disk."""
 _MUCH_IN_KERNEL = 0.1
@@ -64,7 +64,7 @@ def _finding(trace: Trace, thread: ServerThread, faults: float, waits: float) ->
         message=f"{thread.name} waits for its own memory {percent(100 * waits)} of the time: {what}",
         evidence=tuple(lines),
         action="give the machine or the container more memory, or take other programs away; "
-        + ("then swapoff -a brings it back" if swapped else "keep the weights in memory (llama.cpp: --mlock)"),
+        + ("then swapoff -a brings it back" if swapped else "then --mlock (llama.cpp) keeps the weights there"),
         next_command=f"grep -E 'Vm(RSS|Swap)' /proc/{thread.row.pid}/status; grep -E 'Mem|Swap' /proc/meminfo",
         source=source,
         share=waits + kernel * thread.shares.on_cpu,
