@@ -71,7 +71,7 @@ def test_more_threads_than_cpus_crowd_each_other_whoever_else_runs() -> None:
     assert finding.message == (
         "server waits for a CPU 52 % of the time: 8 of its own threads are ready at once, for 2 CPUs"
     )
-    assert finding.action == "cap thread pools (--threads): at most 2, more CPUs"
+    assert finding.action == "cap thread pools (--threads): at most 2, or give it more CPUs"
     assert any("python3 (pid 40) 0.34 cores" in line for line in finding.evidence)
 
 

@@ -226,7 +226,9 @@ def _action(trace: Trace, late: ServerThread) -> str:
     if _crowd_each_other(trace, late):
         fewer = fewer_threads(trace)
         fewer = fewer and f"{fewer}: at most {room(trace, late)}"
-        return one_of(_wider(trace, late), fewer) if _is_confined(trace, late) else one_of(fewer, "more CPUs")
+        if _is_confined(trace, late):
+            return one_of(_wider(trace, late), fewer)
+        return f"{fewer}, or give it more CPUs" if fewer else "give the server more CPUs"
     if _could_run_elsewhere(trace):
         where = f"taskset -pc {late.row.tid}, its cpuset"
         move = f"see which CPUs it may run on ({where}) and who runs there: move one of them away"
