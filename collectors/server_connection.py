@@ -10,7 +10,7 @@ from llmtop import settings
 from llmtop import vocabulary as v
 from llmtop.collectors.exposed_values import wanted_names
 from llmtop.collectors.metrics_text import TextReader, key
-from llmtop.collectors.slots import Running, Slots, slots_of
+from llmtop.collectors.slots import FilledContexts, Running, Slots, slots_of
 from llmtop.facts import ServerFact, TargetFact
 from llmtop.model import Unknown
 from llmtop.text import clean
@@ -37,6 +37,7 @@ class ServerConnection:
         self.is_introduced = False
         """Whether it was asked for its version and model."""
         self.running = Running()
+        self.filled = FilledContexts()
         self._version: Fact | None = None
         self._model: Fact | None = None
         self._why_no_slots: Unknown | None = None
@@ -111,6 +112,8 @@ class ServerConnection:
             ServerFact.URL: self.url,
             ServerFact.MODEL: _label(exposition, engine.model_labels) or self._model or target.model,
         }
+        if engine.answers_between_steps:
+            facts[ServerFact.ANSWERS_BETWEEN_STEPS] = 1
         installed = target.facts.get(TargetFact.VERSION)
         version = installed if isinstance(self._version, Unknown | None) and installed else self._version
         if version is not None:

@@ -69,3 +69,6 @@ def _of_slots(
         yield v.SERVER_OUTPUT_TOKENS, replace(slots, reason=f"{why}, and {slots.reason}")
         return
     yield v.SERVER_OUTPUT_TOKENS, scrape.connection.running.count(ended, slots.decoded)
+    if slots.context is not None:
+        yield v.SERVER_CONTEXT, float(slots.context)
+        yield v.SERVER_CONTEXT_FILLED, float(scrape.connection.filled.count(slots.full))

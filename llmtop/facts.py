@@ -81,6 +81,8 @@ class ServerFact:
     """As people call it."""
     PREEMPTS: Final = "preempts"
     """1 where it throws running requests out when its KV cache is full, else 0."""
+    ANSWERS_BETWEEN_STEPS: Final = "answers_between_steps"
+    """1 where the loop that makes the steps may be what answers for the metrics, else it is not there."""
     URL: Final = "url"
     MODEL: Final = "model"
     VERSION: Final = "version"

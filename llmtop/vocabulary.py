@@ -144,8 +144,21 @@ SERVER_HELD = Metric("server.held", "requests", title="held back")
 """Waiting requests that lack something other than room: among SERVER_WAITING."""
 SERVER_HELD_GRAMMAR = Metric("server.held_grammar", "requests", title="waiting for a grammar")
 SERVER_HELD_TRANSFER = Metric("server.held_transfer", "requests", title="waiting for KV transfer")
+SERVER_CONTEXT = Metric("server.context", "tokens", title="room of a slot")
+SERVER_CONTEXT_FILLED = Metric(
+    "server.context_filled", "requests", counter=True, title="requests that filled their context"
+)
 SERVER_OPTIONAL = frozenset(
-    {SERVER_DRAFTED, SERVER_ACCEPTED, SERVER_ACCEPTANCE, SERVER_HELD, SERVER_HELD_GRAMMAR, SERVER_HELD_TRANSFER}
+    {
+        SERVER_DRAFTED,
+        SERVER_ACCEPTED,
+        SERVER_ACCEPTANCE,
+        SERVER_HELD,
+        SERVER_HELD_GRAMMAR,
+        SERVER_HELD_TRANSFER,
+        SERVER_CONTEXT,
+        SERVER_CONTEXT_FILLED,
+    }
 )
 
 

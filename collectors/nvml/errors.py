@@ -25,7 +25,7 @@ _REASONS = {
     9: Unknown("the NVIDIA kernel driver is not loaded", "sudo modprobe nvidia, and look at: dmesg | grep -i nvrm"),
     12: Unknown(
         "libnvidia-ml.so.1 not found: there is no NVIDIA driver here",
-        "install the driver; a container needs `docker run --gpus all`",
+        "where there is a GPU, install the driver; a container needs `docker run --gpus all`",
     ),
     FUNCTION_NOT_FOUND: Unknown(_DOES_NOT_HAVE_IT, "upgrade the driver"),
     15: Unknown(

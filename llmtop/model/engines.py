@@ -177,6 +177,8 @@ class Engine:
         cores: By the role of its root, that of the process below it that runs the model and is always there.
         core_elsewhere: A pattern of command lines of a root with which that one, or a rank, is not below it: in
             the same process, or on another node.
+        answers_between_steps: Whether the loop that makes the steps answers for the metrics, at least in some versions,
+            so that a long step keeps the page waiting (llama-server).
         preempts: Whether it may throw running requests out of its KV cache; those that give a request all its room
             before they start it never do.
     """
@@ -216,6 +218,7 @@ class Engine:
     titles: tuple[str, ...] = ()
     cores: Mapping[str, str] = field(default_factory=dict)
     core_elsewhere: str = ""
+    answers_between_steps: bool = False
     preempts: bool = True
 
     def role(self, command_line: str) -> str | None:

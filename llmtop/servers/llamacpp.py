@@ -12,7 +12,7 @@ KNOBS = {
         defaults=(Default("on"),),
         change="--cache-prompt",
     ),
-    Feature.QUANTIZATION: Knob(change="a model file with fewer bits, as Q4_K_M"),
+    Feature.QUANTIZATION: Knob(change="a model file with fewer bits a weight"),
     Feature.KV_CACHE_DTYPE: Knob(
         flags=("--cache-type-k", "-ctk"),
         variables=("LLAMA_ARG_CACHE_TYPE_K",),
@@ -28,7 +28,7 @@ KNOBS = {
         variables=("LLAMA_ARG_N_PARALLEL",),
         words={"-1": "auto"},
         defaults=(Default(Unknown("older builds have one slot, newer ones decide by themselves")),),
-        change="--parallel",
+        change="--parallel; its slots share --ctx-size",
     ),
     Feature.MAX_BATCHED_TOKENS: Knob(
         flags=("--batch-size", "-b"),
@@ -37,7 +37,12 @@ KNOBS = {
         change="--batch-size",
     ),
     # That is the size of its KV cache too, which slots share.
-    Feature.MAX_LENGTH: Knob(flags=("--ctx-size", "-c"), variables=("LLAMA_ARG_CTX_SIZE",), words={"0": "auto"}),
+    Feature.MAX_LENGTH: Knob(
+        flags=("--ctx-size", "-c"),
+        variables=("LLAMA_ARG_CTX_SIZE",),
+        words={"0": "auto"},
+        change="--ctx-size; its slots share it",
+    ),
     Feature.KV_BLOCKS: Knob(change="a larger --ctx-size"),
     Feature.CPU_THREADS: Knob(
         flags=("--threads", "-t"), variables=("LLAMA_ARG_THREADS",), words={"-1": "auto"}, change="--threads"
@@ -84,6 +89,7 @@ ENGINE = Engine(
     slots_remedy="start llama-server with --slots, without --no-slots",
     model_flags=("--model", "-m", "--hf-repo", "-hf"),
     alias_flags=("--alias", "-a"),
+    answers_between_steps=True,
     preempts=False,  # a slot keeps its context; where there is no room the request fails
     knobs=KNOBS,
 )

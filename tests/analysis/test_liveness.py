@@ -541,6 +541,46 @@ def test_a_server_that_was_restarted_may_listen_before_it_can_answer(after_s: in
     assert [fault.state for fault in liveness(restarted).faults] == said
 
 
+def between_steps(scene: Scene) -> Scene:
+    """The same of a server whose engine answers for the metrics itself, as llama-server's."""
+    return scene.but(facts={"answers_between_steps": 1})
+
+
+@pytest.mark.parametrize(("on_cpu", "run_queue"), [(0.53, 0.47), (0.97, 0.03)])
+def test_a_page_that_the_engine_answers_between_steps_waits_for_a_step(on_cpu: float, run_queue: float) -> None:
+    """llama-server with prompts of 700 tokens on a shared core: 1.1 s without an answer, 1 ms before."""
+    at_work = ALIVE.but(
+        threads=(API, Thread(on_cpu=on_cpu, run_queue=run_queue)),
+        answer=(EndpointAnswer.METRICS, EndpointAnswer.SILENT),
+        answer_s=(0.001, 1.1),
+    )
+    then = START_NS + (90 - 14) * NS_PER_S
+    [fault] = liveness(as_of(between_steps(at_work).trace(), then)).faults
+    assert (fault.state, fault.severity, fault.rule) == ("ENDPOINT LATE", Severity.WARNING, "endpoint-slow")
+    assert "a long step, as of a prompt, holds it up, or it gets no CPU" in fault.message
+    assert fault.evidence[0].startswith("waited 1.1 s for it so far")
+    [other] = liveness(as_of(at_work.trace(), then)).faults
+    assert (other.state, other.severity) == ("ENDPOINT HANGS", Severity.ERROR)
+
+
+@pytest.mark.parametrize(
+    ("thread", "waited_s"), [(Thread(on_cpu=0.1, asleep_in="futex"), 1.1), (Thread(on_cpu=0.97), 61.0)]
+)
+def test_an_engine_that_rests_or_never_comes_back_is_at_no_step(thread: Thread, waited_s: float) -> None:
+    scene = ALIVE.but(
+        threads=(API, thread), answer=(EndpointAnswer.METRICS, EndpointAnswer.SILENT), answer_s=(0.001, waited_s)
+    )
+    [fault] = liveness(as_of(between_steps(scene).trace(), START_NS + (90 - 14) * NS_PER_S)).faults
+    assert (fault.state, fault.severity) == ("ENDPOINT HANGS", Severity.ERROR)
+
+
+def test_a_page_between_steps_that_is_slow_tells_of_long_steps() -> None:
+    [fault] = life_of(between_steps(ALIVE.but(answer_s=1.4))).faults
+    assert (fault.state, fault.severity) == ("ENDPOINT SLOW", Severity.WARNING)
+    assert fault.message == "it takes 1.4 s to answer: a long step, as of a prompt, holds it up, or it gets no CPU"
+    assert fault.action == "smaller steps, shorter prompts, CPUs of its own"
+
+
 def replace_times(series: Series, start_ns: int) -> Series:
     """The samples from this moment on."""
     return Series.of(series.track, series.metric, series.source, [one for one in series.known if one[0] >= start_ns])

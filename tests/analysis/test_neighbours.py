@@ -14,7 +14,7 @@ from llmtop.analysis.rules import cpu_bound, run_queue_starvation
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.neighbours import neighbours
 from llmtop.model import NS_PER_S, Fact, Finding, Series, Trace, Track, TrackId, TrackKind
-from tests.analysis.verdict_scenes import API, CPU_BOUND, STARVED, THROTTLED, Thread, findings_of
+from tests.analysis.verdict_scenes import API, CPU_BOUND, OVERSUBSCRIBED, STARVED, THROTTLED, Thread, findings_of
 
 CROWDED = STARVED.but(threads=(API, Thread(on_cpu=0.5, run_queue=0.4, asleep_in="futex")), cores=4, pressure=40.0)
 
@@ -54,6 +54,50 @@ def test_processes_of_one_name_and_cgroup_are_one() -> None:
         "cc1 (2 processes, pid 40 ..., ci.service) 1.7 cores",
         "cc1 (pid 42) 0.3 cores",
     ]
+
+
+LLAMA_SERVER = {
+    "engine_kind": "llamacpp",
+    "setting.cpu_threads": 8.0,
+    "setting.cpu_threads.source": "--threads",
+    "setting.cpu_threads.change": "--threads",
+}
+
+
+def test_more_threads_than_cpus_crowd_each_other_whoever_else_runs() -> None:
+    """llama-server -t 8 on two CPUs, 52 % of the time queued, beside a neighbour with a quarter of a core."""
+    trace = beside(OVERSUBSCRIBED.but(facts=LLAMA_SERVER).trace(), (40, "python3", 0.34, ""), in_use=1.9)
+    finding = starved(trace)
+    assert finding.message == (
+        "server waits for a CPU 52 % of the time: 8 of its own threads are ready at once, for 2 CPUs"
+    )
+    assert finding.action == "cap thread pools (--threads): at most 2, or give it more CPUs"
+    assert any("python3 (pid 40) 0.34 cores" in line for line in finding.evidence)
+
+
+def test_as_many_threads_as_cpus_are_held_up_by_others() -> None:
+    two = OVERSUBSCRIBED.but(threads=OVERSUBSCRIBED.threads[:2], facts=LLAMA_SERVER)
+    finding = starved(beside(two.trace(), (40, "python3", 1.4, ""), in_use=1.9))
+    assert finding.message.endswith("python3 (pid 40) takes 1.4 of 2 cores")
+    assert finding.action.startswith("others take the CPUs")
+
+
+def test_threads_that_may_use_one_cpu_crowd_each_other_there() -> None:
+    two = OVERSUBSCRIBED.but(threads=OVERSUBSCRIBED.threads[:2], facts=LLAMA_SERVER)
+    trace = beside(two.trace(), in_use=1.9)
+    for thread in OVERSUBSCRIBED.threads[:2]:
+        trace = with_facts(trace, thread.track, cpus="1")
+    finding = starved(trace)
+    assert finding.message.endswith("2 of its own threads are ready at once, for 1 CPU of 2")
+    assert finding.action.startswith("let it run on more CPUs: taskset -apc 0-1 7, or its cpuset, cap thread pools")
+    assert "server may run on CPU 1, when last looked at (/proc/PID/status)" in finding.evidence
+    assert finding.next_command == commands.same_cpu(7)
+
+
+def test_a_server_that_was_told_to_have_one_thread_is_not_told_to_have_fewer() -> None:
+    one = {**LLAMA_SERVER, "setting.cpu_threads": 1.0}
+    assert "cap thread pools (--threads)" in diagnose(THROTTLED.but(facts=LLAMA_SERVER).trace()).findings[0].action
+    assert diagnose(THROTTLED.but(facts=one).trace()).findings[0].action == "raise the CPU limit"
 
 
 def test_the_servers_own_processes_are_no_neighbours() -> None:

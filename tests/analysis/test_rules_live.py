@@ -14,6 +14,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.rules import (
     clocks_capped,
     compute_bound,
+    context_filled,
     evidence,
     kv_bound,
     memory_bound_decode,
@@ -292,6 +293,15 @@ def test_requests_outside(unanswered: float | list[float], running: float, waiti
     }
     said = found(requests_outside, server(running=running, waiting=waiting) | more)
     assert [one.message for one in said] == ([words] if words else [])
+
+
+def test_answers_that_are_cut_where_the_context_ends() -> None:
+    filled: Values = {(ids.server(1), v.SERVER_CONTEXT_FILLED): 0.1, (ids.server(1), v.SERVER_CONTEXT): 256.0}
+    finding = only(found(context_filled, filled | server(running=3)))
+    assert finding.message == "answers are cut short: at least 3 requests filled the context in 29 s"
+    assert finding.evidence[1] == "room of a slot 256 tokens (test), for prompt and answer"
+    assert not found(context_filled, {**filled, (ids.server(1), v.SERVER_CONTEXT_FILLED): 0.0})
+    assert not found(context_filled, server(running=3))
 
 
 def prefix(hits: list[float], kv: float = 0.4) -> Trace:

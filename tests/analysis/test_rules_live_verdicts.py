@@ -19,6 +19,8 @@ from llmtop.analysis.rules import (
     gpu_shared,
     idle_polling,
     kv_bound,
+    model_on_cpu,
+    paging,
     queue_standing,
     run_queue_starvation,
     straggler,
@@ -51,6 +53,9 @@ from tests.analysis.verdict_scenes import (
     CPU_BOUND,
     CPU_BOUND_UNSEEN,
     CPU_ONLY,
+    CPU_ONLY_PROMPTS,
+    CPU_ONLY_SATURATED,
+    EVICTED,
     GIL,
     GPU_BOUND_ASLEEP,
     GPU_BOUND_SPINNING,
@@ -422,7 +427,7 @@ def test_a_worker_that_spins_between_its_launches_is_not_at_work(yields: float, 
 
 
 def test_cpu_bound_without_requests_is_nothing() -> None:
-    for scene in (CPU_BOUND, CPU_BOUND_UNSEEN, CPU_ONLY):
+    for scene in (CPU_BOUND, CPU_BOUND_UNSEEN, CPU_ONLY_PROMPTS):
         assert not found(cpu_bound, scene.but(running=0.0))
 
 
@@ -433,7 +438,7 @@ def test_cpu_bound_without_requests_is_nothing() -> None:
         (CPU_BOUND_UNSEEN, {"gpus": (5.1,)}, True),
         (CPU_BOUND_UNSEEN, {"gpus": (4.9,)}, False),
         (CPU_BOUND_UNSEEN, {"gpus": (4.9,), "gauges": {("gpu:0", v.GPU_ACTIVE): 40.0}}, True),
-        (CPU_ONLY, {}, False),
+        (CPU_ONLY_PROMPTS, {}, False),
     ],
 )
 def test_without_an_endpoint_work_shows_where_it_is_done(scene: Scene, change: dict[str, object], speaks: bool) -> None:
@@ -443,10 +448,60 @@ def test_without_an_endpoint_work_shows_where_it_is_done(scene: Scene, change: d
 
 def test_a_gpu_that_is_used_and_not_seen_may_be_waited_for() -> None:
     """In a container without NVML: launches, or waits in its driver, tell that there is one."""
-    probed = CPU_ONLY.but(probed=True)
+    probed = CPU_ONLY_PROMPTS.but(probed=True)
     assert found(cpu_bound, probed)
     assert not found(cpu_bound, last(probed, launches=100.0))
     assert not found(cpu_bound, last(probed, asleep_in="gpu_driver"))
+
+
+def test_without_a_gpu_that_a_model_is_computed_is_no_fault() -> None:
+    """llama-server on two CPUs: 97 % of the time on one, nothing planted."""
+    finding = only(model_on_cpu, CPU_ONLY.but(cores=2))
+    assert finding.severity is Severity.INFO
+    assert finding.message == "the model runs on the CPU: EngineCore computes 98 % of the time, running 8 requests"
+    assert "all threads of the server together: 1.2 of 2 cores (schedstat)" in finding.evidence
+    assert "no GPU is seen on this machine (NVML)" in finding.evidence
+    assert not found(model_on_cpu, CPU_ONLY_PROMPTS)
+    assert not found(model_on_cpu, last(CPU_ONLY.but(probed=True), asleep_in="gpu_driver"))
+    assert not found(model_on_cpu, CPU_ONLY.but(running=0.0))
+
+
+@pytest.mark.parametrize(
+    ("told", "in_use", "is_advised"), [(1.0, 1.1, True), (2.0, 1.1, False), (1.0, 1.6, False), (None, 1.1, True)]
+)
+def test_more_threads_are_advised_where_cpus_are_free_for_them(
+    told: float | None, in_use: float, *, is_advised: bool
+) -> None:
+    value = Unknown("it decides by itself") if told is None else told
+    told_it: dict[str, Fact] = {
+        "engine_kind": "llamacpp",
+        "setting.cpu_threads": value,
+        "setting.cpu_threads.source": "-t 1",
+        "setting.cpu_threads.change": "--threads",
+    }
+    scene = CPU_ONLY.but(cores=2, facts=told_it, gauges={(ids.HOST, v.HOST_CPU): in_use})
+    action = only(model_on_cpu, scene).action
+    assert ("compute with more threads: 1.1 of 2 CPUs are in use (--threads)" in action) == is_advised
+
+
+def test_a_gpu_of_the_machine_that_the_server_does_not_use_is_advised() -> None:
+    trace = CPU_ONLY.but(gpus=(0.0,)).trace()
+    process = trace.tracks[ids.process(7)]
+    tracks = {id: track for id, track in trace.tracks.items() if track.kind is not TrackKind.GPU_PROCESS}
+    tracks[ids.process(7)] = replace(process, facts={**process.facts, "gpus_open": 0})
+    (finding,) = findings_of(model_on_cpu, replace(trace, tracks=tracks))
+    assert finding.action.startswith("let it use this machine's GPU")
+    assert any(line.startswith("the server does not use this machine's GPU") for line in finding.evidence)
+
+
+def test_a_queue_is_told_by_what_waits_at_the_sockets_where_the_server_tells_no_times() -> None:
+    finding = only(queue_standing, CPU_ONLY_SATURATED)
+    assert finding.message == (
+        "saturated: 6 requests wait, 2 of them at least for 1 s or longer; all 2 places are taken"
+    )
+    assert "let more requests run at once (--parallel)" in finding.action
+    told = {("endpoint:1", v.ENDPOINT_UNANSWERED): 2.4}
+    assert not found(queue_standing, CPU_ONLY_SATURATED.but(gauges=told)), "those that run may be the ones"
 
 
 def test_launches_are_quoted_where_requests_cannot_be() -> None:
@@ -982,8 +1037,7 @@ def test_two_looks_at_the_gil_prove_nothing() -> None:
 
 
 def test_what_an_engine_computes_on_its_own_cpu_is_said_where_it_is_prompts() -> None:
-    prompts = {("server:1", v.SERVER_PROMPT_TOKENS): 4000.0}
-    (finding,) = diagnose(CPU_ONLY.but(counters=prompts, tokens=200.0).trace()).findings
+    (finding,) = diagnose(CPU_ONLY_PROMPTS.trace()).findings
     assert finding.message.startswith(
         "CPU-bound: EngineCore computes 98 % of the time, 95 % of its tokens are prompts'"
     )
@@ -1005,7 +1059,22 @@ def test_a_server_waits_for_its_own_memory(swapped: float, words: str, action: s
     assert finding.evidence[0] == "EngineCore: 900 major page faults/s (metrics)"
 
 
-@pytest.mark.parametrize(("faults", "asleep_in"), [(19.0, "disk"), (900.0, "socket")])
+def test_what_the_kernel_does_to_find_room_counts_as_waiting_for_memory() -> None:
+    """So it leads before what the thread queues for a CPU each time that a page has come."""
+    first, second = diagnose(EVICTED.trace()).findings
+    assert (first.rule, second.rule) == ("paging", "run-queue-starvation")
+    assert first.message == "server waits for its own memory 23 % of the time: files that it has mapped are read again"
+    assert any("77 % of its process's CPU time in the kernel" in line for line in first.evidence)
+
+
+@pytest.mark.parametrize(("faults", "is_felt"), [(4.7, True), (4.5, False)])
+def test_fewer_faults_are_felt_where_they_explain_the_wait(faults: float, *, is_felt: bool) -> None:
+    """23 % of the time at up to 50 ms each is 4.6 a second at least."""
+    scene = EVICTED.but(counters={("process:7", v.PROCESS_MAJOR_FAULTS): faults})
+    assert bool(found(paging, scene)) == is_felt
+
+
+@pytest.mark.parametrize(("faults", "asleep_in"), [(17.0, "disk"), (900.0, "socket")])
 def test_a_few_faults_or_no_wait_for_a_disk_is_no_want_of_memory(faults: float, asleep_in: str) -> None:
     counters = {("process:7", v.PROCESS_MAJOR_FAULTS): faults}
     scene = ON_DISK.but(counters=counters, threads=(API, Thread(on_cpu=0.1, asleep_in=asleep_in)))

@@ -332,6 +332,43 @@ API_BOUND = Scene(
 CPU_BOUND = Scene(threads=(API, Thread(on_cpu=0.98, launches=4000, sync=0.04)), gpus=(62.0,))
 CPU_BOUND_UNSEEN = Scene(threads=(API, Thread(on_cpu=0.98)), gpus=(31.0,), probed=False)
 CPU_ONLY = Scene(threads=(API, Thread(on_cpu=0.98)), gpus=(), probed=False)
+"""The CPUs compute the model, which is what they are there for."""
+CPU_ONLY_PROMPTS = CPU_ONLY.but(counters={("server:1", v.SERVER_PROMPT_TOKENS): 4000.0}, tokens=200.0)
+CPU_ONLY_SATURATED = CPU_ONLY.but(
+    waiting=6.0,
+    running=2.0,
+    gauges={("endpoint:1", v.ENDPOINT_UNANSWERED): 4.0},
+    facts={
+        "engine_kind": "llamacpp",
+        "setting.max_running": 2.0,
+        "setting.max_running.source": "-np 2",
+        "setting.max_running.change": "--parallel",
+    },
+)
+"""llama-server with 2 slots for 8 clients: it tells neither how long requests wait nor how many ended."""
+EVICTED = CPU_ONLY.but(
+    threads=(Thread("server", on_cpu=0.43, run_queue=0.34, asleep_in="uninterruptible", involuntary=736),),
+    counters={
+        ("process:7", v.PROCESS_MAJOR_FAULTS): 17.6,
+        ("process:7", v.PROCESS_CPU): 0.43,
+        ("process:7", v.PROCESS_SYSTEM): 0.33,
+    },
+    running=2.0,
+    cores=2,
+    pressure=61.0,
+)
+"""llama-server in a memory cgroup of 230 MiB, weights of 274 MiB: 5 steps a second, 50 with room for them."""
+OVERSUBSCRIBED = Scene(
+    threads=[
+        Thread("server", 7, 7 + i, "llama-server", on_cpu=0.17, run_queue=0.52, asleep_in="futex", involuntary=1800)
+        for i in range(8)
+    ],
+    gpus=(),
+    probed=False,
+    cores=2,
+    pressure=73.0,
+)
+"""Eight threads that compute one model on two CPUs (llama-server -t 8): none has one for long, whoever else runs."""
 GPU_BOUND_SPINNING = Scene(threads=(API, Thread(on_cpu=0.99, launches=900, sync=0.83)), gpus=(94.0,))
 GPU_BOUND_ASLEEP = Scene(
     threads=(API, Thread(on_cpu=0.15, launches=900, sync=0.7, sync_sleeps=True)), gpus=(94.0,), dram=72.0
@@ -392,7 +429,10 @@ SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
     "api-bound": (API_BOUND, frozenset({"api-bound"})),
     "cpu-bound": (CPU_BOUND, frozenset({"cpu-bound"})),
     "cpu-bound, no probes": (CPU_BOUND_UNSEEN, frozenset({"cpu-bound"})),
-    "cpu-bound, no gpu": (CPU_ONLY, frozenset({"cpu-bound"})),
+    "cpu-bound, no gpu": (CPU_ONLY_PROMPTS, frozenset({"cpu-bound"})),
+    "the model runs on the cpu": (CPU_ONLY, frozenset({"model-on-cpu"})),
+    "the model runs on the cpu, saturated": (CPU_ONLY_SATURATED, frozenset({"model-on-cpu", "queue-standing"})),
+    "more threads than cpus": (OVERSUBSCRIBED, frozenset({"run-queue-starvation"})),
     "gpu-bound, spins": (GPU_BOUND_SPINNING, frozenset({"gpu-bound"})),
     "gpu-bound, sleeps": (GPU_BOUND_ASLEEP, frozenset({"gpu-bound", "memory-bound-decode"})),
     "gpu-bound, no probes": (GPU_BOUND_UNSEEN, frozenset({"gpu-bound"})),
@@ -426,6 +466,7 @@ SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
         ),
         frozenset({"paging"}),
     ),
+    "weights in a file that does not fit into memory": (EVICTED, frozenset({"paging", "run-queue-starvation"})),
     "requests run, none waits, all sleep": (ON_DISK.but(waiting=0.0), frozenset({"engine-starved"})),
     "locked out by a helper": (LOCKED, frozenset({"engine-starved"})),
     "a herd for the gil": (HERD, frozenset({"gil-bound"})),
@@ -445,6 +486,8 @@ SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
             ),
             gpus=(),
             probed=False,
+            counters=CPU_ONLY_PROMPTS.counters,
+            tokens=CPU_ONLY_PROMPTS.tokens,
         ),
         frozenset({"run-queue-starvation", "cpu-bound"}),
     ),

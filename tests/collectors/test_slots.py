@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from llmtop import vocabulary as v
 from llmtop.collectors.metrics_http import Page
 from llmtop.collectors.prometheus import PrometheusCollector
-from llmtop.collectors.slots import Running, Slots, slots_of
+from llmtop.collectors.slots import FilledContexts, Running, Slots, slots_of
 from llmtop.model import Trace, Unknown
 from llmtop.servers.registry import ENGINES
 from tests.collectors import expositions
@@ -93,6 +93,39 @@ def test_the_count_never_falls_and_comes_out_even(steps: list[tuple[int, bool]])
         else:
             ended, decoded = ended + decoded, 0
         last = told
+
+
+def filled(task: int, tokens: int, *, at_work: bool = False) -> dict[str, object]:
+    """A slot of 256 tokens with so many in it, as llama-server 0.5 tells it."""
+    following = [{"n_decoded": 5 if at_work else 0}]
+    told = {"n_ctx": 256, "n_prompt_tokens": tokens, "next_token": following}
+    return {"id": 1, "id_task": task, "is_processing": at_work, **told}
+
+
+def test_requests_that_filled_their_slot_are_counted_from_the_second_look_on() -> None:
+    contexts, counts = FilledContexts(), []
+    for slot_ in (
+        filled(3, 255),
+        filled(4, 188, at_work=True),
+        filled(4, 255),
+        filled(4, 255),
+        filled(9, 254),
+        filled(12, 256),
+    ):
+        read = slots_of(json.dumps([slot_]).encode())
+        assert isinstance(read, Slots)
+        assert read.context == 256
+        counts.append(contexts.count(read.full))
+    assert counts == [0, 0, 1, 1, 1, 2]
+
+
+def test_the_room_of_a_slot_and_who_filled_it_are_numbers_of_the_server() -> None:
+    trace = llamacpp(256, Page(200, json.dumps([filled(4, 255)]).encode()))
+    assert value(trace, v.SERVER_CONTEXT) == 256
+    assert value(trace, v.SERVER_CONTEXT_FILLED) == 0
+    older = llamacpp(256, Page(200, json.dumps([slot(41)]).encode()))
+    assert not has(older, v.SERVER_CONTEXT), "builds before 2026 do not tell what a slot holds"
+    assert not has(older, v.SERVER_CONTEXT_FILLED)
 
 
 def test_a_restart_begins_again() -> None:

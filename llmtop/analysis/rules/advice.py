@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.evidence import recent_mean
 from llmtop.analysis.series.readings import own_gpus, server_track
-from llmtop.analysis.server.configuration import change, is_on, one_of, switch_on
+from llmtop.analysis.server.configuration import change, is_on, number, one_of, switch_on
 from llmtop.analysis.server.objectives import missed
-from llmtop.model import Feature
+from llmtop.analysis.threads.neighbours import host
+from llmtop.model import Feature, Unknown
 
 if TYPE_CHECKING:
     from llmtop.model import Trace
 
+_A_CORE_FREE = 0.5
+"""Cores at rest from which one more thread has somewhere to run."""
 ROOM_IN_KV = 0.8
 """Below this share of KV blocks in use more requests still fit without preemption."""
 
@@ -75,9 +78,23 @@ def fewer_preempted(trace: Trace) -> str:
     return one_of("more room for the KV cache", change(trace, Feature.MAX_RUNNING, "or fewer requests at once"))
 
 
+def more_threads(trace: Trace, most: int) -> str:
+    """What lets a model that runs on CPUs have more of them; empty where none is free, or it was told to have as many.
+
+    Args:
+        trace: With the server's settings and the machine's CPUs.
+        most: CPUs that its threads may run on.
+    """
+    used, told = host(trace, v.HOST_CPU), number(trace, Feature.CPU_THREADS)
+    if isinstance(used, Unknown) or most - used < _A_CORE_FREE or (told is not None and told >= most):
+        return ""
+    return change(trace, Feature.CPU_THREADS, f"compute with more threads: {used:.2g} of {most} CPUs are in use")
+
+
 def fewer_threads(trace: Trace) -> str:
-    """What keeps a server's own threads from taking each other's CPUs."""
-    return change(trace, Feature.CPU_THREADS, "cap thread pools")
+    """What keeps a server's own threads from taking each other's CPUs; empty where it was told to have one."""
+    told = number(trace, Feature.CPU_THREADS)
+    return "" if told is not None and told <= 1 else change(trace, Feature.CPU_THREADS, "cap thread pools")
 
 
 def room_in_kv(trace: Trace) -> str:

@@ -10,7 +10,7 @@ from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, busy_percent, known
 from llmtop.analysis.rules.launch_work import LaunchWork, launch_work
-from llmtop.analysis.rules.needs import lacks_activity, lacks_requests, lacks_threads
+from llmtop.analysis.rules.needs import has_gpu, lacks_activity, lacks_requests, lacks_threads
 from llmtop.analysis.rules.prompts import mostly_prompts
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import (
@@ -31,14 +31,22 @@ from llmtop.analysis.rules.thread_signals import (
     ServerThread,
     drivers,
     engine,
+    kernel_share,
     says_in_sync,
     says_on_cpu,
     says_own_cost,
     spins,
 )
-from llmtop.analysis.series.readings import counter_rate, own_gpus, server_track, told_why_unseen
+from llmtop.analysis.series.readings import (
+    counter_rate,
+    gpu_tracks,
+    own_gpus,
+    server_track,
+    told_why_unseen,
+    why_no_gpu,
+)
 from llmtop.analysis.series.readings import source as source_of
-from llmtop.analysis.server.configuration import one_of, switch_on
+from llmtop.analysis.server.configuration import change, one_of, switch_on
 from llmtop.analysis.server.processes import is_worker
 from llmtop.analysis.server.ranks import gpus_of
 from llmtop.model import Feature, Finding, Severity, Trace, Unknown, UnknownKind
@@ -64,9 +72,12 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """A thread that never rests and works rather than waits for the GPU; and requests, and a GPU that idles.
 
     Without probes nobody can tell a thread that works from one that spins until the GPU is done: then the GPU has to
-    idle half of the time. Where the machine has no GPU at all, nothing else is there to be waited for.
+    idle half of the time. Where the machine has no GPU at all, nothing else is there to be waited for; but there a loop
+    that computes its model does what a GPU does elsewhere, and is no more a fault: `model-on-cpu` says so.
     """
     bound = _bound(trace)
+    if bound is not None and model_loop(trace) is not None:
+        return
     if bound is None:
         yield from unjudged(id, lacks_threads(trace)) if is_watched(trace) else ()
         return
@@ -93,16 +104,28 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         )
 
 
+def model_loop(trace: Trace) -> ServerThread | None:
+    """The loop of a server without a GPU that computes its model all the time, not in the kernel nor mostly prompts."""
+    bound = _bound(trace)
+    if bound is None or has_gpu(trace) or not _is_harmful(trace, bound):
+        return None
+    return bound if _in_kernel(trace, bound) is None and _prompts(trace) is None else None
+
+
+def says_no_gpu(trace: Trace) -> str:
+    """Why nothing but CPUs can be at work."""
+    why = why_no_gpu(trace) if gpu_tracks(trace) else None
+    return "no GPU is seen on this machine (NVML)" if why is None else f"{why.reason} (/proc/PID/fd, NVML)"
+
+
 def _in_kernel(trace: Trace, bound: ServerThread) -> Signal | None:
     """Half of the process's CPU time and more goes by in the kernel: what it asks for there is the cause."""
     process = ids.process(bound.row.pid)
-    used, system, faults = (
-        known(counter_rate(trace, process, metric, WINDOW_NS))
-        for metric in (v.PROCESS_CPU, v.PROCESS_SYSTEM, v.PROCESS_FAULTS)
-    )
-    if not used or system is None or system < _MOST * used:
+    share = kernel_share(trace, process)
+    if share is None or share < _MOST:
         return None
-    text = f"{bound.name}: {100 * system / used:.0f} % of its process's CPU time in the kernel"
+    faults = known(counter_rate(trace, process, v.PROCESS_FAULTS, WINDOW_NS))
+    text = f"{bound.name}: {100 * share:.0f} % of its process's CPU time in the kernel"
     text += f", {quantity(faults, 'page faults/s')}" if faults is not None else ""
     return Signal(faults or 0.0, f"{text} ({source_of(trace, process, v.PROCESS_SYSTEM)})")
 
@@ -118,7 +141,8 @@ def _action(trace: Trace, bound: ServerThread) -> str:
     if _prompts(trace) is not None:
         chunks = switch_on(trace, Feature.CHUNKED_PREFILL, "compute prompts in chunks")
         cached = switch_on(trace, Feature.PREFIX_CACHING, "cache the beginnings of prompts")
-        return one_of(cached, chunks, "send shorter prompts", "prefill on servers of its own")
+        smaller = change(trace, Feature.MAX_BATCHED_TOKENS, "smaller steps, which hold up the others for less")
+        return one_of(cached, chunks, smaller, "send shorter prompts", "prefill on servers of its own")
     if (launching := _launching(trace, bound)) is not None:
         return f"launch less: {_fewer_launches(trace, launching)}; a faster core"
     less = one_of(
@@ -221,4 +245,4 @@ def _evidence(trace: Trace, bound: ServerThread) -> Iterator[str]:
     yield from says_idle(trace)
     yield from says_own_cost(trace)
     if not own_gpus(trace):
-        yield "no GPU is seen on this machine (NVML)"
+        yield says_no_gpu(trace)

@@ -55,6 +55,7 @@ _ACTIONS = {
     v.ThreadCause.CHILD: "it waits for processes that it starts: start them once, not at every step",
     v.ThreadCause.PIPE: "it waits at a pipe, for another process: one that it starts, or a rank",
     v.ThreadCause.NANOSLEEP: "it sleeps by its own will: find the sleep, a retry or a polling interval, and its reason",
+    v.ThreadCause.STOPPED: "it was stopped, and goes on: find who stops it (kill -STOP, Ctrl+Z, gdb, docker pause)",
     v.ThreadCause.EPOLL: _INPUT,
     v.ThreadCause.POLL: _INPUT,
 } | dict.fromkeys(

@@ -27,6 +27,7 @@ from llmtop.analysis.rules import (
     idle_polling,
     kv_bound,
     memory_bound_decode,
+    model_on_cpu,
     objective_missed,
     paging,
     process_gone,
@@ -103,7 +104,7 @@ FAULTS: tuple[Rule, ...] = (
 )
 """What may stand beside each other; none of it beside a verdict that all is well."""
 
-HEALTHY: tuple[Rule, ...] = (idle_polling, gpu_bound)
+HEALTHY: tuple[Rule, ...] = (idle_polling, gpu_bound, model_on_cpu)
 
 _EXPLAINED: dict[str, tuple[Rule, ...]] = {
     cpu_bound.id: (kv_bound,),  # requests that were thrown out are computed again
@@ -119,6 +120,7 @@ _EXPLAINED: dict[str, tuple[Rule, ...]] = {
 
 OTHERS = named(
     "speculation_poor",
+    "context_filled",
     "prefix_misses",
     "allocation_churn",
     "thread_migrations",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, known, metrics_command, recent_mean, says
@@ -15,6 +16,7 @@ from llmtop.analysis.rules.signals import Signal
 from llmtop.analysis.series.histograms import distribution
 from llmtop.analysis.series.readings import counter_rate, history, latest, server_track
 from llmtop.analysis.series.readings import source as source_of
+from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, TrackId, Unknown, UnknownKind
 from llmtop.units import quantity
 
@@ -28,6 +30,8 @@ _LEAST_WAITING = 2.0
 """Requests, in the mean: fewer come and go."""
 _LONG_S = 0.5
 """A wait of more than the time that a first token may take (seed: TTFT below 500 ms is generally acceptable)."""
+_UNANSWERED_S = 1.0
+"""Age from which a request at the server's sockets is counted as without an answer (`ENDPOINT_UNANSWERED`)."""
 _LATENCY_NS = 60 * NS_PER_S
 """In which waits are looked at."""
 _NO_WAIT = Unknown("how long requests wait is not told, and none were finished", "look for longer", UnknownKind.PASSING)
@@ -59,7 +63,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             rule=id,
             severity=Severity.WARNING,
             subject=server.name,
-            message=f"saturated: {waiting:.0f} requests wait, for {quantity(wait.value, 's')} on average; {held.name}",
+            message=f"saturated: {waiting:.0f} requests wait, {wait.brief}; {held.name}",
             evidence=(says(trace, server.id, v.SERVER_WAITING, waiting), wait.text, *says_running, *held.evidence),
             action=held.action,
             next_command=metrics_command(server, "running|waiting|queue|first_token"),
@@ -84,7 +88,36 @@ def _lasts(samples: Sequence[tuple[int, float]]) -> bool:
     return len(samples) > 2 and samples[-1][0] - samples[0][0] >= _LEAST_SECONDS * NS_PER_S
 
 
-def _wait(trace: Trace, track: TrackId, waiting: float) -> Signal | None:
+@frozen
+class QueueWait(Signal):
+    """How long requests wait, in seconds; `brief` is that in a message."""
+
+    brief: str
+
+
+def _wait(trace: Trace, track: TrackId, waiting: float) -> QueueWait | None:
+    """How long requests wait on average; of servers that tell nothing of that, how long some do at least."""
+    mean = _mean_wait(trace, track, waiting)
+    if mean is not None:
+        return QueueWait(mean.value, mean.text, f"for {quantity(mean.value, 's')} on average")
+    return _unanswered(trace, track)
+
+
+def _unanswered(trace: Trace, track: TrackId) -> QueueWait | None:
+    """More requests without a byte of an answer than run: the others have waited for `_UNANSWERED_S` and longer."""
+    endpoint = ids.endpoint(ids.port(track))
+    unanswered, running = (
+        recent_mean(trace, *one) for one in ((endpoint, v.ENDPOINT_UNANSWERED), (track, v.SERVER_RUNNING))
+    )
+    if unanswered is None or running is None or unanswered - running < 1:
+        return None
+    count = f"{unanswered - running:.0f} of them at least"
+    age = f"{_UNANSWERED_S:.0f} s"
+    text = f"{says(trace, endpoint, v.ENDPOINT_UNANSWERED, unanswered)} for {age} or longer, more than run"
+    return QueueWait(_UNANSWERED_S, text, f"{count} for {age} or longer")
+
+
+def _mean_wait(trace: Trace, track: TrackId, waiting: float) -> Signal | None:
     """Seconds in the queue on average: as the server tells, or to a first token, or from how fast it is emptied."""
     told = (_mean(trace, track, metric, words) for metric, words in _LATENCIES)
     longest = max((one for one in told if one is not None), key=lambda one: one.value, default=None)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.advice import fewer_threads
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.cgroup_throttled import throttled_share
+from llmtop.analysis.rules.cpu_room import cores, ready_threads, room
 from llmtop.analysis.rules.evidence import WINDOW_NS
 from llmtop.analysis.rules.needs import lacks_activity, lacks_threads
 from llmtop.analysis.rules.scope import is_watched
@@ -23,7 +23,6 @@ from llmtop.analysis.rules.thread_signals import (
     says_own_cost,
     says_spent,
     starved_frontend,
-    threads,
     tireless_front,
 )
 from llmtop.analysis.series.rates import step_increase
@@ -31,7 +30,7 @@ from llmtop.analysis.series.readings import own_gpus
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.analysis.server.configuration import one_of
 from llmtop.analysis.threads.neighbours import STEAL_PERCENT, count_cpus, host, neighbours, neighbours_cores, says_who
-from llmtop.facts import HostFact, ThreadFact
+from llmtop.facts import ThreadFact
 from llmtop.model import NS_PER_S, Finding, Severity, Trace, Unknown
 
 id = "run-queue-starvation"
@@ -134,7 +133,12 @@ def _who(trace: Trace, late: ServerThread) -> str:
         return f"it may run on CPU {_cpus(trace, late)} only, others are free"
     if stolen := _stolen(trace):
         return f"the hypervisor takes {stolen:.0f} % of all CPU time"
-    all_cores = _cores(trace)[1]
+    all_cores = cores(trace)[1]
+    if _crowd_each_other(trace, late):
+        count = room(trace, late)
+        ready = ready_threads(trace, late.row.pid)
+        of_all = f" of {all_cores:.0f}" if _is_confined(trace, late) else ""
+        return f"{ready} of its own threads are ready at once, for {count} CPU{'s' * (count > 1)}{of_all}"
     if _could_run_elsewhere(trace):
         return f"{host(trace, v.HOST_CPU):.2g} of {all_cores:.0f} CPUs are in use, others are free"
     found, others = neighbours(trace), neighbours_cores(trace) or 0.0
@@ -148,16 +152,21 @@ def _who(trace: Trace, late: ServerThread) -> str:
 
 def _may_hold_off(trace: Trace, late: ServerThread, others: float) -> bool:
     """Whether others can be what a thread waits for: while it does, somebody else is on each CPU that it may use."""
-    own, all_cores = _cores(trace)
+    own, all_cores = cores(trace)
     is_much = others >= max(_NOTABLE * (own + others), _MOST * late.shares.run_queue) > 0
     return is_much and not _is_one_free(trace, own + others, all_cores)
+
+
+def _crowd_each_other(trace: Trace, late: ServerThread) -> bool:
+    """More threads of the late one's process are ready to run than there are CPUs: some wait, whoever else runs."""
+    return 0 < room(trace, late) < ready_threads(trace, late.row.pid)
 
 
 def _could_run_elsewhere(trace: Trace) -> bool:
     """Whether the machine was looked at and has a CPU free while a thread waits: one that is stolen is none."""
     if isinstance(host(trace, v.HOST_CPU), Unknown) or _stolen(trace):
         return False
-    return _is_one_free(trace, *_cores(trace))
+    return _is_one_free(trace, *cores(trace))
 
 
 def _stolen(trace: Trace) -> float:
@@ -166,10 +175,14 @@ def _stolen(trace: Trace) -> float:
     return 0.0 if isinstance(stolen, Unknown) or stolen < STEAL_PERCENT else stolen
 
 
+def _is_confined(trace: Trace, late: ServerThread) -> bool:
+    """Whether its affinity or cpuset leaves CPUs out."""
+    return 0 < count_cpus(_cpus(trace, late)) < cores(trace)[1]
+
+
 def _is_pinned(trace: Trace, late: ServerThread) -> bool:
-    """Whether it may not run where there is room: its affinity or cpuset leaves CPUs out, and one of these is free."""
-    allowed, (own, all_cores) = count_cpus(_cpus(trace, late)), _cores(trace)
-    return 0 < allowed < all_cores and _is_one_free(trace, own, all_cores)
+    """Whether it may not run where there is room: of the CPUs that are left out one is free."""
+    return _is_confined(trace, late) and _is_one_free(trace, *cores(trace))
 
 
 def _is_one_free(trace: Trace, known_use: float, all_cores: float) -> bool:
@@ -207,14 +220,20 @@ def _action(trace: Trace, late: ServerThread) -> str:
     if _is_pinned(trace, late) and _let_go(trace, late) is not None:
         return "its CPUs were changed since: see who had set them (taskset, numactl, a cpuset), so that it stays so"
     if _is_pinned(trace, late):
-        return f"let it run on more CPUs: taskset -apc 0-{_cores(trace)[1] - 1:.0f} {late.row.pid}, or its cpuset"
+        return _wider(trace, late)
     if _stolen(trace):
         return "the host of this virtual machine has too little: dedicated CPUs, or another host"
+    if _crowd_each_other(trace, late):
+        fewer = fewer_threads(trace)
+        fewer = fewer and f"{fewer}: at most {room(trace, late)}"
+        if _is_confined(trace, late):
+            return one_of(_wider(trace, late), fewer)
+        return f"{fewer}, or give it more CPUs" if fewer else "give the server more CPUs"
     if _could_run_elsewhere(trace):
         where = f"taskset -pc {late.row.tid}, its cpuset"
         move = f"see which CPUs it may run on ({where}) and who runs there: move one of them away"
         return one_of(move, fewer_threads(trace))
-    own, all_cores = _cores(trace)
+    own, all_cores = cores(trace)
     others = neighbours_cores(trace)
     if own < all_cores * _MOST if others is None else _may_hold_off(trace, late, others):
         return "others take the CPUs: move them away, or give the server cores of its own (see taskset -p, cpuset)"
@@ -222,14 +241,18 @@ def _action(trace: Trace, late: ServerThread) -> str:
     return one_of(f"give the server more cores{at_least}", fewer_threads(trace), "move neighbours away")
 
 
+def _wider(trace: Trace, late: ServerThread) -> str:
+    return f"let it run on more CPUs: taskset -apc 0-{cores(trace)[1] - 1:.0f} {late.row.pid}, or its cpuset"
+
+
 def _next_command(trace: Trace, late: ServerThread) -> str:
-    if _could_run_elsewhere(trace) or _is_pinned(trace, late):
+    if _could_run_elsewhere(trace) or _is_confined(trace, late):
         return commands.same_cpu(late.row.tid)
     return commands.queueing(trace)
 
 
 def _says_allowed(trace: Trace, late: ServerThread) -> tuple[str, ...]:
-    cpus = _cpus(trace, late) if _could_run_elsewhere(trace) else ""
+    cpus = _cpus(trace, late) if _could_run_elsewhere(trace) or _is_confined(trace, late) else ""
     if (since := _let_go(trace, late)) is not None:
         now = trace.tracks[late.track].facts.get(ThreadFact.CPUS)
         return (f"{late.name} might run on CPU {cpus}, and from {_ago(trace, since)} on {now} (/proc/PID/status)",)
@@ -237,12 +260,5 @@ def _says_allowed(trace: Trace, late: ServerThread) -> tuple[str, ...]:
 
 
 def _says_cores(trace: Trace) -> tuple[str, ...]:
-    own, all_cores = _cores(trace)
+    own, all_cores = cores(trace)
     return (f"all threads of the server together: {own:.2g} of {all_cores:.0f} cores (schedstat)",) if all_cores else ()
-
-
-def _cores(trace: Trace) -> tuple[float, float]:
-    """How many cores the server uses, and how many there are; 0 where that is not known."""
-    machine = trace.tracks.get(ids.HOST)
-    count = machine.facts.get(HostFact.CORES, 0) if machine is not None else 0
-    return sum(thread.shares.on_cpu for thread in threads(trace)), float(count) if isinstance(count, int) else 0.0

@@ -281,6 +281,12 @@ def crowding(trace: Trace, thread: ServerThread) -> tuple[str, ...]:
     return tuple(line for line in lines if line)
 
 
+def kernel_share(trace: Trace, process: TrackId) -> float | None:
+    """Of a process's CPU time, what goes by in the kernel; None where that is not known or it has taken none."""
+    used, system = (known(counter_rate(trace, process, one, WINDOW_NS)) for one in (v.PROCESS_CPU, v.PROCESS_SYSTEM))
+    return system / used if used and system is not None else None
+
+
 def spins(trace: Trace, thread: ServerThread) -> bool:
     """Whether it asks so often that much of its CPU time is that, even if it does other things between.
 

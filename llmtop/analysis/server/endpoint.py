@@ -12,7 +12,8 @@ from llmtop.analysis.server.configuration import change, one_of
 from llmtop.analysis.server.ending import is_recent
 from llmtop.analysis.server.fault import Fault, for_s
 from llmtop.analysis.server.processes import parts
-from llmtop.facts import EndpointFact
+from llmtop.analysis.threads.shares import Shares, threads_view
+from llmtop.facts import EndpointFact, ServerFact
 from llmtop.model import NS_PER_S, Feature, Severity, TrackKind, Unknown
 from llmtop.text import quoted
 from llmtop.vocabulary import EndpointAnswer
@@ -36,6 +37,13 @@ _LOOKS = 3
 """Answers in a row that must be slow."""
 _OWN = 0.8
 """Share of its time by which a page is slower than a request for next to nothing, from which it is slow by itself."""
+_WORKS = 0.5
+"""Share of the time in which a thread of the server computes or waits for a CPU, from which a step goes on."""
+_LONGEST_STEP_S = 60.0
+"""A batch of 2,048 prompt tokens of a 7 B model takes half a minute at 1 TFLOP/s (2 FLOP for each weight and token).
+From here on nobody can tell a step from a page that will not come."""
+_HELD_UP = "a long step, as of a prompt, holds it up, or it gets no CPU"
+"""Most builds of llama-server answer between two steps only; the newest while a step goes on, with another thread."""
 _FIRST_HTTP = 100
 _SERVER_ERROR = 500
 """The first status that is the server's fault (RFC 9110, 15.6)."""
@@ -144,6 +152,9 @@ def _silent(trace: Trace, track: Track, answers: Series, times: Series | None, s
     if waited < (max(SILENT_S, _LONGER * usual) if has_answered else _patience_s(answers, trace)):
         return
     url = _url(track)
+    if has_answered and waited < _LONGEST_STEP_S and _is_answered_between_steps(trace, track) and _works(trace, waited):
+        yield _late(trace, url, waited, usual, since)
+        return
     yield Fault(
         DEAD,
         "ENDPOINT HANGS",
@@ -159,6 +170,42 @@ def _silent(trace: Trace, track: Track, answers: Series, times: Series | None, s
         is_whole=False,
         severity=Severity.ERROR if has_answered else Severity.WARNING,
     )
+
+
+def _is_answered_between_steps(trace: Trace, track: Track) -> bool:
+    server = trace.tracks.get(ids.server(ids.port(track.id)))
+    return server is not None and bool(server.facts.get(ServerFact.ANSWERS_BETWEEN_STEPS))
+
+
+def _works(trace: Trace, seconds: float) -> bool:
+    """Whether a thread of the server computes, or would if it had a CPU, while the page is waited for."""
+    view = threads_view(trace, max(NS_PER_S, int(seconds * NS_PER_S)))
+    rows = () if isinstance(view, Unknown) else view.rows
+    known = (row.shares for row in rows if isinstance(row.shares, Shares))
+    return any(shares.on_cpu + shares.run_queue >= _WORKS for shares in known)
+
+
+def _late(trace: Trace, url: str, waited: float, usual: float, since: int) -> Fault:
+    return Fault(
+        SLOW,
+        "ENDPOINT LATE",
+        "metrics endpoint",
+        f"{url} has not answered for {waited:.0f} s, and the engine computes: {_HELD_UP}",
+        (
+            f"waited {waited:.1f} s for it so far (GET {url})",
+            f"it took {usual * 1000:.0f} ms before (GET {url})",
+            "a thread of the server computes, or waits for a CPU (schedstat)",
+        ),
+        _shorter_steps(trace),
+        f"curl -s -m 60 -o /dev/null -w '%{{http_code}} %{{time_total}}\n' {quoted(url)}",
+        since,
+        is_whole=False,
+        severity=Severity.WARNING,
+    )
+
+
+def _shorter_steps(trace: Trace) -> str:
+    return one_of(change(trace, Feature.MAX_BATCHED_TOKENS, "smaller steps"), "shorter prompts", "CPUs of its own")
 
 
 def _patience_s(answers: Series, trace: Trace) -> float:
@@ -181,6 +228,20 @@ def _slow(trace: Trace, track: Track, answers: Series, times: Series | None) -> 
             (looks, f"numbers of the server are as old as that, or older (GET {url})"),
             "scrape it less often, and see what it collects: many series, many processes, a slow disk behind them",
             f"curl -s -o /dev/null -w '%{{time_total}}\\n' {quoted(url)}",
+            trace.end_ns,
+            is_whole=False,
+            severity=Severity.WARNING,
+        )
+        return
+    if _is_answered_between_steps(trace, track):
+        yield Fault(
+            SLOW,
+            "ENDPOINT SLOW",
+            "metrics endpoint",
+            f"it takes {took[-1]:.1f} s to answer: {_HELD_UP}",
+            (looks, f"numbers of the server are as old as that, or older (GET {url})"),
+            _shorter_steps(trace),
+            f"curl -s -o /dev/null -w '%{{time_total}}\n' {quoted(url)}",
             trace.end_ns,
             is_whole=False,
             severity=Severity.WARNING,
