@@ -42,7 +42,7 @@ def test_idle_time_is_split_as_the_thread_spent_it() -> None:
     assert causes.idle_s == pytest.approx(10)
     assert causes.coverage == 1.0
     assert ESTIMATE in causes.notes
-    assert causes.sources == ("SM activity (GPM)", "EngineCore/engine: schedstat")
+    assert causes.sources == ("GPU busy (GPM)", "EngineCore/engine: schedstat")
     assert causes.sentence == (
         "GPU 0 idle 50 % of the last 20 s: 60 % of it EngineCore/engine worked on the CPU, 30 % waited for a CPU, "
         "10 % was blocked (futex)"

@@ -31,7 +31,7 @@ def test_gpu_server_and_engine_share_one_axis() -> None:
     assert [lane.title for lane in view.lanes] == [
         "DRAM",
         "tensor",
-        "SM",
+        "GPU busy",
         "tokens",
         "waiting",
         "KV cache",
@@ -46,7 +46,7 @@ def test_gpu_server_and_engine_share_one_axis() -> None:
 def test_lanes_hold_what_was_measured() -> None:
     by_title = {lane.title: lane for lane in lanes_view(live_trace(Scene(is_moving=False))).lanes}
     newest = {title: lane.samples[-1][1] for title, lane in by_title.items()}
-    shares = {"DRAM": 83, "tensor": 18, "SM": 95.5, "KV cache": 0.87, "engine CPU": 78, "engine run-q": 9}
+    shares = {"DRAM": 83, "tensor": 18, "GPU busy": 98.5, "KV cache": 0.87, "engine CPU": 78, "engine run-q": 9}
     assert newest == pytest.approx({**shares, "tokens": 2431, "waiting": 12})
 
 
@@ -160,7 +160,7 @@ def test_cursor_reads_every_lane_at_an_instant() -> None:
     view = lanes_view(live_trace(Scene(is_moving=False)))
     at = lanes_at(view, view.end_ns - 10 * NS_PER_S + NS_PER_S // 4)
     assert [value.title for value in at] == [lane.title for lane in view.lanes]
-    shares = {"DRAM": 83, "tensor": 18, "SM": 95.5, "KV cache": 0.87, "engine CPU": 78, "engine run-q": 9}
+    shares = {"DRAM": 83, "tensor": 18, "GPU busy": 98.5, "KV cache": 0.87, "engine CPU": 78, "engine run-q": 9}
     assert {value.title: value.value for value in at} == pytest.approx({**shares, "tokens": 2431, "waiting": 12})
     assert {value.age_ns for value in at} == {NS_PER_S // 4}
 

@@ -78,7 +78,7 @@ def test_nothing_of_other_peoples_gpus_is_shown_as_the_servers() -> None:
     )
     assert header(trace, TARGET).gpus == why
     assert efficiency_view(trace, TARGET).mfu == why
-    assert [lane.why_not for lane in lanes_view(trace, None).lanes if lane.title in ("DRAM", "SM")] == [why, why]
+    assert [lane.why_not for lane in lanes_view(trace, None).lanes if lane.title in ("DRAM", "GPU busy")] == [why, why]
 
 
 def test_before_it_has_answered_all_may_be_its_own() -> None:

@@ -162,9 +162,9 @@ def _all_said(change: Change, scene: Scene, level: float) -> tuple[tuple[object,
 DRAFTS: Values = {(ids.server(1), v.SERVER_DRAFTED): 200.0, (ids.server(1), v.SERVER_ACCEPTED): 50.0}
 OUTSIDE: Values = {(ids.endpoint(1), v.ENDPOINT_UNANSWERED): 14.0, (ids.endpoint(1), v.ENDPOINT_LONGEST_WAIT): 4.0}
 ALONE: dict[str, tuple[Rule, Values]] = {
-    "memory-bound": (memory_bound_decode, gpu(dram=84, tensor=18, sm=98) | server(kv=0.6, waiting=3)),
-    "memory-bound in bursts": (memory_bound_decode, gpu(dram=20, tensor=3, sm=25)),
-    "compute-bound": (compute_bound, gpu(dram=35, tensor=72, sm=90)),
+    "memory-bound": (memory_bound_decode, gpu(dram=84, tensor=18, sm=98, busy=98) | server(kv=0.6, waiting=3)),
+    "memory-bound in bursts": (memory_bound_decode, gpu(dram=20, tensor=3, busy=25)),
+    "compute-bound": (compute_bound, gpu(dram=35, tensor=72, busy=90)),
     "preempts": (kv_bound, server(kv=0.85, waiting=2, preemptions=0.5, requests=4.0, running=8)),
     "preempts, and nothing waits": (kv_bound, server(kv=0.85, waiting=0, preemptions=0.5, running=8)),
     "counts no preemptions": (kv_bound, server(kv=0.97, waiting=2, running=8)),

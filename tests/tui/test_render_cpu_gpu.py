@@ -34,12 +34,12 @@ IDLE = IdleCauses(
     60.0,
     60.0,
     37.2,
-    ("SM activity (GPM)",),
+    ("GPU busy (GPM)",),
     ("an estimate",),
 )
 FOUND = Correlations(
     "GPU 0",
-    "SM activity (GPM)",
+    "GPU busy (GPM)",
     120.0,
     1.0,
     (
@@ -63,7 +63,7 @@ def test_one_above_the_other_where_it_is_narrow() -> None:
         "  71 % #######    EngineCore worked on the CPU  26.4 s",
         "  29 % ###        there was no request  10.8 s",
         "an estimate",
-        "with GPU 0 idle                r     lag      p  last 120 s, SM activity (GPM)",
+        "with GPU 0 idle                r     lag      p  last 120 s, GPU busy (GPM)",
         "EngineCore on CPU          +0.83  1.00 s <0.001  rises 1.00 s before the GPU id~",
         "output tokens              -0.90       0   0.01  falls as the GPU idles (an eff~",
         "EngineCore run queue       +0.10       0    0.7  may be chance",

@@ -15,13 +15,13 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
-from llmtop.analysis.series.readings import latest
+from llmtop.analysis.series.readings import busy_metric, latest
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Metric, Trace, TrackId, Unknown
 from llmtop.units import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from llmtop.model import Track
 
@@ -55,10 +55,11 @@ _MEASURES = (
     # GPUs of one model under one power limit differ by 8 % on average (Sinha et al., Not All GPUs Are Created Equal,
     # SC'22, arXiv:2208.11035): more than that is a finding.
     _Measure(v.GPU_SM_CLOCK, 0.10, is_share=True, pair_ratio=1.3),
-    # In steady prefill one H100's 100 ms windows held SM within 3 points and DRAM within 6: these are well outside.
-    _Measure(v.GPU_UTIL, 20.0, is_share=False, pair_ratio=2.0),
+    # In steady prefill one H100's 100 ms windows held DRAM within 6 points: this is well outside, as what follows is.
     _Measure(v.GPU_DRAM, 15.0, is_share=False, pair_ratio=2.0),
 )
+_BUSY = 20.0
+"""Points by which GPUs differ in how much of the time they have work: a fifth of it."""
 
 
 @frozen
@@ -77,10 +78,17 @@ def stragglers(trace: Trace, gpus: Sequence[Track]) -> Mapping[TrackId, Sequence
         gpus: The GPUs of one server: others have no reason to keep step.
     """
     departures: dict[TrackId, list[Departure]] = {}
-    for measure in _MEASURES:
+    for measure in (*_MEASURES, *_busy(trace, gpus)):
         for track, reason in _departing(trace, gpus, measure).items():
             departures.setdefault(track, []).append(Departure(measure.metric, reason))
     return departures
+
+
+def _busy(trace: Trace, gpus: Sequence[Track]) -> Iterator[_Measure]:
+    """How much of the time they have work, by the best that all of them tell."""
+    metrics = {busy_metric(trace, gpu.id) for gpu in gpus}
+    if len(metrics) == 1:
+        yield _Measure(metrics.pop(), _BUSY, is_share=False, pair_ratio=2.0)
 
 
 def in_words(departures: Sequence[Departure]) -> str:
