@@ -86,6 +86,9 @@ def unreachable(url: str, error: OSError | http.client.HTTPException, *, has_ans
         case ConnectionResetError() | BrokenPipeError() | http.client.RemoteDisconnected():
             why = f"{at} closes the connection without an answer"
             return _failure(url, EndpointAnswer.UNREACHABLE, why, f"its log may say why; {_GOES_ON}")
+        case http.client.IncompleteRead():
+            why = f"{at} breaks off its answer"
+            return _failure(url, EndpointAnswer.UNREACHABLE, why, f"its log may say why; {_GOES_ON}")
         case OSError():
             why = f"{at} cannot be reached: {error.strerror or error}"
             return _failure(url, EndpointAnswer.UNREACHABLE, why, by_hand(url))

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 TRACK = ids.server(8000)
 IMPATIENT_S = 0.02
+TCP_OPEN = ("01", "08")
+"""ESTABLISHED and CLOSE_WAIT (include/net/tcp_states.h): whoever has such an end has not closed it."""
 
 
 @pytest.fixture(autouse=True)
@@ -789,6 +791,50 @@ def test_reads_over_http_and_keeps_the_connection(server: MetricsServer) -> None
     assert trace.tracks[ids.server(server.port)].facts["version"] == "0.17.1"
     assert len(server.connections) == 1
     assert server.paths == ["/metrics", "/version", "/metrics", "/metrics"]
+
+
+@pytest.mark.parametrize("version", ["HTTP/1.0", "HTTP/1.1"])
+@pytest.mark.parametrize("has_length", [True, False])
+@pytest.mark.parametrize("filler", [0, 3000])
+def test_a_server_that_closes_after_each_answer_is_read_each_time(
+    server: MetricsServer, version: str, has_length: bool, filler: int
+) -> None:
+    """What came with the headers and what comes after them: http.client drops the connection in between."""
+    body = (expositions.vllm_v1() + "other_metric 1\n" * filler).encode()
+
+    def close(handler: BaseHTTPRequestHandler) -> None:
+        handler.protocol_version = version
+        handler.send_response(200)
+        handler.send_header("Connection", "close")
+        if has_length:
+            handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.flush()
+        handler.wfile.write(body)
+
+    server.pages["/metrics"] = close
+    fetch = Fetcher(os.getpid())
+    assert all(fetch(server.url).body == body for _ in range(100))
+    assert len(server.connections) == 100
+    ends = Path("/proc/self/net/tcp").read_text().splitlines()
+    to_server = f":{server.port:04X}"
+    assert not [end for end in ends if end.split()[2].endswith(to_server) and end.split()[3] in TCP_OPEN]
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_half_a_page_is_none(server: MetricsServer, announced: bool) -> None:
+    """Its last number would be cut off, and one lower than before."""
+
+    def break_off(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header(*(("Content-Length", "1000") if announced else ("Transfer-Encoding", "chunked")))
+        handler.end_headers()
+        handler.wfile.write((b"" if announced else b"3e8\r\n") + b"vllm:num_requests_running 1")
+        handler.close_connection = True
+
+    server.pages["/metrics"] = break_off
+    with over_http(server.url) as collector:
+        assert "/metrics breaks off its answer" in reason(collector.poll()).reason
 
 
 def test_a_restarted_server_is_read_again_and_marked() -> None:
