@@ -188,8 +188,8 @@ class PrometheusCollector:
             return trace
         self._is_lost = True
         track_id, last = self._shown
-        metrics = {reading.metric for reading in last if not v.has_label(reading.metric.name)}
-        gaps = (Reading(track_id, metric, now, None, "") for metric in metrics)
+        of_itself = (reading for reading in last if not v.has_label(reading.metric.name))
+        gaps = (Reading(track_id, one.metric, now, None, one.source) for one in of_itself)
         mark = Mark(now, MarkKind.SERVER, track_id, f"metrics lost: {why.reason}", Severity.WARNING)
         return replace(trace, readings=(*trace.readings, *gaps), marks=(mark,))
 
@@ -203,7 +203,8 @@ class PrometheusCollector:
     def _answered(self, scrape: Scrape, now: int) -> Trace:
         connection, exposition = scrape.connection, scrape.exposition
         track_id = ids.server(port(connection.url))
-        readings, self._missing = server_numbers(scrape, track_id)
+        numbers = server_numbers(scrape, track_id)
+        readings, self._missing = numbers.readings, numbers.missing
         marks = tuple(Mark(now, MarkKind.SERVER, track_id, said) for said in self._welcome())
         self._is_eager = self._shown is None or self._is_lost
         self._is_lost = self._was_awaited = False
@@ -214,7 +215,7 @@ class PrometheusCollector:
         more: dict[str, Fact] = {} if own_ns is None else {EndpointFact.OWN_S: own_ns / NS_PER_S}
         endpoint, looks = _endpoint(connection.url, EndpointAnswer.METRICS, scrape.took_ns, now, more=more)
         trace = self._trace(now, ({track_id: track, **endpoint}, (*readings, *looks)))
-        return replace(trace, marks=marks, issues=tuple(_issues(exposition, self._pace)))
+        return replace(trace, marks=marks, issues=(*numbers.issues, *_issues(exposition, self._pace)))
 
 
 def _endpoint(
