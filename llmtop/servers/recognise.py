@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from llmtop import procfs, whats
+from llmtop import procfs, settings, whats
 from llmtop.errors import SeveralServersError, TargetError, no_process
 from llmtop.facts import TargetFact
 from llmtop.frozen import frozen
@@ -279,7 +279,7 @@ def _plain_process(pid: int, family: procfs.ProcessTree, proc: Path) -> Target:
         model=why,
         dtype=why,
         gpus=gpus,
-        facts={TargetFact.COMMAND: title},
+        facts={TargetFact.COMMAND: title, **settings.untold(why)},
         missing=(Missing(whats.TARGET_URLS, why), *gpus_unread),
     )
 
