@@ -121,8 +121,8 @@ def test_a_file_that_is_there_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--when", "kv > 1"], "there is no number 'kv', as in 'ttft_p99 > 1s for 10s'"),
-        (["--when", "finding:kv"], "there is no rule 'kv', as in 'ttft_p99 > 1s for 10s'"),
+        (["--when", "kv > 1"], "there is no number 'kv', but output_tokens_per_s, "),
+        (["--when", "finding:kv"], "there is no rule 'kv', but allocation-churn, "),
         (["--keep", "10,5"], "--keep goes with --when CONDITION"),
         (["--keep-files", "3"], "--keep goes with --when CONDITION"),
         (["--when", "running > 1", "--keep", "10"], "'10' is not seconds before and after, as in 120,60"),
