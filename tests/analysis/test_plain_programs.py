@@ -35,6 +35,11 @@ def test_lanes_are_of_its_main_thread(scene: Scene, whose: str) -> None:
     assert {f"{whose} CPU", f"{whose} run-q"} <= set(titles)
 
 
+def test_lanes_of_a_program_with_children_are_of_the_busiest_of_all() -> None:
+    scene = PROGRAM.but(threads=(Thread("main", on_cpu=0.01), Thread("child", 8, 8, on_cpu=0.9)))
+    assert "child CPU" in [lane.title for lane in lanes_view(scene.trace()).lanes]
+
+
 def test_its_end_and_its_stop_are_a_programs() -> None:
     dead = liveness(PROGRAM.but(states={}, ended={7: ("main", "exit code 7")}).trace()).gravest
     assert dead is not None

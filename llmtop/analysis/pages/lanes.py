@@ -168,7 +168,8 @@ def _server_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
 
 def _engine_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
     engine = engine_thread(trace)
-    whose = "engine" if watched(trace) == "server" else PLAIN_ROLE
+    busiest = PLAIN_ROLE if isinstance(engine, Unknown) else engine.role
+    whose = "engine" if watched(trace) == "server" else busiest
     for kind, metric, high, rank in (
         (LaneKind.ENGINE_CPU, v.THREAD_ON_CPU, 100.0, 2),
         (LaneKind.ENGINE_RUN_QUEUE, v.THREAD_RUN_QUEUE, RUN_QUEUE_TOP, 5),
