@@ -20,7 +20,10 @@ _SEVERAL = 2
 _ROUNDING = 1e-9
 """By so much of itself a sum of floats falls that is added up in another order."""
 _ALL = 1 + _ROUNDING
-_ONE_SERVER = "behind a balancer ask one of its servers: --metrics-url URL"
+_ONE_SERVER = (
+    "behind a balancer ask one of its servers: --metrics-url URL; of one that began anew unseen it is known again in "
+    f"{HOLD_NS // NS_PER_S} s"
+)
 FALLS = "counters of the server's metrics fall while it goes on answering: are they of several servers in turn?"
 """For a list of faults, where numbers that change would make one of each."""
 
@@ -28,7 +31,7 @@ FALLS = "counters of the server's metrics fall while it goes on answering: are t
 def above_all(page: Mapping[Metric, Values], url: str) -> dict[Metric, Unknown]:
     """Why a share of the page at `url` is none: it is more than all there is."""
     return {
-        metric: Unknown(f"{source} says {value * 100:.0f} %, and {metric.title} cannot be above 100 %", by_hand(url))
+        metric: Unknown(f"{source} says {value * 100:.6g} %, and {metric.title} cannot be above 100 %", by_hand(url))
         for metric, values in page.items()
         for _, value, source in values
         if metric.unit == "ratio" and value is not None and value > _ALL
