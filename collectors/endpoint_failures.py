@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import http.client
 import ssl
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from llmtop.collectors.metrics_http import MAX_BYTES, NotHttpError, Page
 from llmtop.collectors.metrics_text import names
+from llmtop.collectors.server_addresses import port
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Engine, Unknown
 from llmtop.text import clean, shorten
@@ -36,6 +38,19 @@ class Failure:
     url: str
     answer: int
     why: Unknown
+
+    @property
+    def in_short(self) -> Unknown:
+        """Why, where the server is known, and a URL would take the room: "nothing listens at port 8000".
+
+        >>> url = "http://localhost:8000/metrics"
+        >>> str(Failure(url, 1, Unknown(f"nothing listens at {url}")).in_short)
+        'nothing listens at port 8000'
+        """
+        number = port(self.url)
+        if not number.isdecimal():  # a Unix socket, whose name is short
+            return self.why
+        return replace(self.why, reason=self.why.reason.replace(shown(self.url), f"port {number}"))
 
 
 def shown(url: str) -> str:
@@ -68,7 +83,8 @@ def unreachable(url: str, error: OSError | http.client.HTTPException, *, has_ans
     match error:
         case ConnectionRefusedError() | FileNotFoundError():
             why = f"nothing listens at {at}"
-            return _failure(url, EndpointAnswer.REFUSED, why, f"it may still be starting: {_GOES_ON}")
+            remedy = "its log says why" if has_answered else "it may still be starting"
+            return _failure(url, EndpointAnswer.REFUSED, why, f"{remedy}: {_GOES_ON}")
         case TimeoutError():
             return silent(url, 0, has_answered=has_answered)
         case ssl.SSLError():
@@ -85,6 +101,9 @@ def unreachable(url: str, error: OSError | http.client.HTTPException, *, has_ans
             return _failure(url, EndpointAnswer.UNREACHABLE, why, f"run llmtop with sudo, or name {PUBLISHED}")
         case ConnectionResetError() | BrokenPipeError() | http.client.RemoteDisconnected():
             why = f"{at} closes the connection without an answer"
+            return _failure(url, EndpointAnswer.UNREACHABLE, why, f"its log may say why; {_GOES_ON}")
+        case http.client.IncompleteRead():
+            why = f"{at} breaks off its answer"
             return _failure(url, EndpointAnswer.UNREACHABLE, why, f"its log may say why; {_GOES_ON}")
         case OSError():
             why = f"{at} cannot be reached: {error.strerror or error}"

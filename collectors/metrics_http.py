@@ -159,19 +159,29 @@ class Fetcher:
     def _ask(self, connection: _Connection, path: str, deadline: float) -> Page:
         connection.deadline = deadline
         connection.request("GET", path, headers=self._headers)
-        response = connection.getresponse()
-        t_ns = self._came_ns = self._clock()
-        self.closed_ns = None
-        body = bytearray()
-        while len(body) <= self._max_bytes and (chunk := response.read1(1 << 16)):
-            body += chunk
-        body = _unpacked(body, response.headers.get("Content-Encoding", ""), self._max_bytes + 1)
+        with connection.getresponse() as response:  # closed, or the connection takes no other request
+            t_ns = self._came_ns = self._clock()
+            self.closed_ns = None
+            body = _unpacked(self._body(response), response.headers.get("Content-Encoding", ""), self._max_bytes + 1)
         is_cut = len(body) > self._max_bytes
-        response.close()  # reading by pieces does not: without it the connection takes no other request
         if is_cut or response.will_close:
             self.close()
         location = response.headers.get("Location", "")
         return Page(response.status, bytes(body[: self._max_bytes]), location, is_cut, t_ns)
+
+    def _body(self, response: http.client.HTTPResponse) -> bytearray:
+        """What came, and no more than is of use.
+
+        Raises:
+            IncompleteRead: It broke off. Half a page has numbers that are cut off, and lacks others.
+        """
+        announced = response.length or 0
+        body = bytearray()
+        while len(body) <= self._max_bytes and (chunk := response.read1(1 << 16)):
+            body += chunk
+        if len(body) < min(announced, self._max_bytes):
+            raise http.client.IncompleteRead(bytes(body), announced - len(body))
+        return body
 
 
 def _unpacked(body: bytearray, encoding: str, most: int) -> bytearray:
@@ -239,31 +249,46 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _Timed:
-    """A socket whose reads and writes all end at the connection's deadline."""
+    """A socket whose reads and writes all end at the connection's deadline.
+
+    It is open as long as it or an answer is, as files of a socket are: of a server that closes after each answer
+    http.client closes the socket once the headers are there, and reads the body after that.
+    """
 
     def __init__(self, sock: socket.socket, connection: _Connection) -> None:
         self._sock = sock
         self._connection = connection
+        self._users = 1
 
     def sendall(self, data: ReadableBuffer) -> None:
         self._sock.settimeout(self._connection.left_s())
         self._sock.sendall(data)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Answer(self._sock, self._connection))
+        self._users += 1
+        return io.BufferedReader(_Answer(self._sock, self._connection, self.close))
 
     def close(self) -> None:
-        self._sock.close()
+        """One user less."""
+        self._users -= 1
+        if not self._users:
+            self._sock.close()
 
 
 class _Answer(io.RawIOBase):
     """The bytes of one answer. One that does not begin like HTTP is known for it at once, not after a silence."""
 
-    def __init__(self, sock: socket.socket, connection: _Connection) -> None:
+    def __init__(self, sock: socket.socket, connection: _Connection, on_close: Callable[[], None]) -> None:
         super().__init__()
         self._sock = sock
         self._connection = connection
+        self._on_close = on_close
         self._head = b""
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._on_close()
 
     def readable(self) -> bool:
         return True

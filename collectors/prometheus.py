@@ -188,23 +188,26 @@ class PrometheusCollector:
             return trace
         self._is_lost = True
         track_id, last = self._shown
-        metrics = {reading.metric for reading in last if not v.has_label(reading.metric.name)}
-        gaps = (Reading(track_id, metric, now, None, "") for metric in metrics)
-        mark = Mark(now, MarkKind.SERVER, track_id, f"metrics lost: {why.reason}", Severity.WARNING)
+        of_itself = (reading for reading in last if not v.has_label(reading.metric.name))
+        gaps = (Reading(track_id, one.metric, now, None, one.source) for one in of_itself)
+        said = why if isinstance(problem, Unknown) else problem.in_short
+        mark = Mark(now, MarkKind.METRICS_LOST, track_id, f"metrics lost: {said.reason}", Severity.WARNING, about=said)
         return replace(trace, readings=(*trace.readings, *gaps), marks=(mark,))
 
-    def _welcome(self) -> Iterable[str]:
+    def _welcome(self, now: int, track: TrackId) -> Iterable[Mark]:
         """What the first page after a time without any is said to be."""
         if self._is_lost:
-            yield "metrics are back"
+            yield Mark(now, MarkKind.METRICS_BACK, track, "metrics are back")
         elif self._was_awaited and (age_s := age(self._target)) is not None:
-            yield f"{self._target.title} is ready: first metrics {age_s:.0f} s after its start"
+            said = f"{self._target.title} is ready: first metrics {age_s:.0f} s after its start"
+            yield Mark(now, MarkKind.SERVER, track, said)
 
     def _answered(self, scrape: Scrape, now: int) -> Trace:
         connection, exposition = scrape.connection, scrape.exposition
         track_id = ids.server(port(connection.url))
-        readings, self._missing = server_numbers(scrape, track_id)
-        marks = tuple(Mark(now, MarkKind.SERVER, track_id, said) for said in self._welcome())
+        numbers = server_numbers(scrape, track_id)
+        readings, self._missing = numbers.readings, numbers.missing
+        marks = tuple(self._welcome(now, track_id))
         self._is_eager = self._shown is None or self._is_lost
         self._is_lost = self._was_awaited = False
         self._shown = track_id, readings
@@ -214,7 +217,7 @@ class PrometheusCollector:
         more: dict[str, Fact] = {} if own_ns is None else {EndpointFact.OWN_S: own_ns / NS_PER_S}
         endpoint, looks = _endpoint(connection.url, EndpointAnswer.METRICS, scrape.took_ns, now, more=more)
         trace = self._trace(now, ({track_id: track, **endpoint}, (*readings, *looks)))
-        return replace(trace, marks=marks, issues=tuple(_issues(exposition, self._pace)))
+        return replace(trace, marks=marks, issues=(*numbers.issues, *_issues(exposition, self._pace)))
 
 
 def _endpoint(

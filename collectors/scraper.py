@@ -151,6 +151,8 @@ class Scraper:
             answer = muted or self._try(url, is_sure=is_alone or url == last)
             if isinstance(answer, Scrape):
                 return answer
+            if self._connection is not None and url == last:
+                self._connection.counters.begin_anew()
             problems.append(answer)
         return likeliest(problems) if problems else self._addresses.why_none()
 

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop import whats
 from llmtop.collectors.exposed_values import read_values
-from llmtop.model import Metric, Missing, Reading, Unknown
+from llmtop.collectors.impossible_values import FALLS, above_all
+from llmtop.frozen import frozen
+from llmtop.model import Issue, Metric, Missing, Reading, Severity, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from llmtop.collectors.exposed_values import Values
     from llmtop.collectors.scraper import Scrape
     from llmtop.model import TrackId
 
@@ -28,20 +31,30 @@ _ALL = tuple(
 )
 
 
-def server_numbers(scrape: Scrape, track: TrackId) -> tuple[list[Reading], tuple[Missing, ...]]:
-    """What a page tells, of the time at which it came; and what is missed of it."""
+@frozen
+class ServerNumbers:
+    """What a page tells, of the time at which it came; what is missed of it, and what of it cannot be."""
+
+    readings: tuple[Reading, ...]
+    missing: tuple[Missing, ...]
+    issues: tuple[Issue, ...] = ()
+
+
+def server_numbers(scrape: Scrape, track: TrackId) -> ServerNumbers:
+    """All that the vocabulary has of a server; a value that cannot be is none, with the reason."""
     engine, t_ns = scrape.connection.engine, scrape.t_ns
+    page, unread = _read(scrape)
+    connection = scrape.connection
+    above = above_all(page, connection.url)
+    impossible = above | connection.counters.fallen(page, t_ns)
     readings: list[Reading] = []
-    unread: dict[Metric, Unknown] = {}
-    for metric in _ALL:
-        read = read_values(engine, metric, scrape.exposition)
-        if isinstance(read, Unknown):
-            if metric not in v.SERVER_OPTIONAL:
-                unread[metric] = read
-        else:
-            readings += (Reading(track, each, t_ns, value, source) for each, value, source in read)
-            if (ended := v.ENDED.get(metric)) is not None and read[0][0] is ended:
-                unread[metric] = Unknown(f"{engine.title} counts a request's {metric.title} when it ends, at once")
+    for metric, values in page.items():
+        why = impossible.get(metric)
+        readings += (Reading(track, each, t_ns, None if why else value, source) for each, value, source in values)
+        if why is not None or values[0][1] is None:
+            unread[metric] = why or _no_value(values[0][2])
+        elif (ended := v.ENDED.get(metric)) is not None and values[0][0] is ended:
+            unread[metric] = Unknown(f"{engine.title} counts a request's {metric.title} when it ends, at once")
     for metric, running in _of_slots(scrape, readings, unread):
         if isinstance(running, Unknown):
             unread[metric] = running
@@ -53,7 +66,34 @@ def server_numbers(scrape: Scrape, track: TrackId) -> tuple[list[Reading], tuple
         for metric, why in unread.items()
         if _SAME_IN_OTHER_WORDS.get(metric, metric) in unread
     )
-    return readings, tuple(missing)
+    return ServerNumbers(
+        tuple(readings), tuple(missing), tuple(_issues(above, are_falling=connection.counters.are_falling))
+    )
+
+
+def _read(scrape: Scrape) -> tuple[dict[Metric, Values], dict[Metric, Unknown]]:
+    """What the page says of each number, and why it says nothing of the others."""
+    page: dict[Metric, Values] = {}
+    unread: dict[Metric, Unknown] = {}
+    for metric in _ALL:
+        read = read_values(scrape.connection.engine, metric, scrape.exposition)
+        if not isinstance(read, Unknown):
+            page[metric] = read
+        elif metric not in v.SERVER_OPTIONAL:
+            unread[metric] = read
+    return page, unread
+
+
+def _no_value(name: str) -> Unknown:
+    return Unknown(f"{name} is NaN or below 0", "its server writes that where it has none")
+
+
+def _issues(above: Iterable[Metric], *, are_falling: bool) -> Iterable[Issue]:
+    """One of each kind, whatever the numbers are: faults are counted by their words."""
+    for metric in above:
+        yield Issue(Severity.WARNING, "metrics-impossible", f"{metric.title} of the server's metrics is above 100 %")
+    if are_falling:
+        yield Issue(Severity.WARNING, "metrics-fall", FALLS)
 
 
 def _of_slots(

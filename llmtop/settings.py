@@ -22,8 +22,11 @@ ON, OFF = "on", "off"
 _SEEN = "told"
 """The fact that says that the command line was read: only then is what it does not say left at its default."""
 _WORDS: Mapping[str, Value] = {"true": ON, "yes": ON, "false": OFF, "no": OFF, "none": OFF, "null": OFF, "": OFF}
+_UNSEEN = "told.unseen"
+"""The fact that says why the command line tells nothing."""
 _FORMER = "told.former"
 """The fact that names the variable that brings back an older version's defaults."""
+NOT_SEEN = Unknown("the server's command line cannot be seen", "run llmtop as the server's user, or with sudo")
 _VERSION = re.compile(r"\d+(?:\.\d+)*")
 _FIRST_NUMBER = list(Feature).index(Feature.MAX_RUNNING)
 _SWITCHES = frozenset(
@@ -86,6 +89,11 @@ def told(
     return facts
 
 
+def untold(why: Unknown = NOT_SEEN) -> dict[str, Fact]:
+    """In the place of `told`: why nobody knows what a server was told."""
+    return {_UNSEEN: why}
+
+
 def facts(
     engine: Engine, told: Mapping[str, Fact], labels: Mapping[str, str] | None = None, version: Fact | None = None
 ) -> dict[str, Fact]:
@@ -104,7 +112,7 @@ def facts(
     former = next((one for one in engine.formers if one.variable == told.get(_FORMER)), None)
     for feature, knob in _independent_first(engine):
         value, where = _set(feature, knob, told, labels or {})
-        fact: Fact = _NOT_SEEN if value is None else value
+        fact: Fact = told.get(_UNSEEN, NOT_SEEN) if value is None else value
         if value is None and is_seen:
             fact, where = _by_default(knob, found, version, former)
         keys = keys_of(feature)
@@ -115,9 +123,6 @@ def facts(
         if change and _has(knob.since, version) and not (knob.until and _has(knob.until, version)):
             found[keys.change] = change
     return found
-
-
-_NOT_SEEN = Unknown("the server's command line cannot be seen", "run llmtop as the server's user, or with sudo")
 
 
 def _independent_first(engine: Engine) -> list[tuple[Feature, Knob]]:

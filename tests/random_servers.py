@@ -245,7 +245,7 @@ class RandomServer:
             (MarkKind.GPU_EVENT, gpu, "a clock change"),
             (MarkKind.GPU_LOST, gpu, "GPU lost"),
             (MarkKind.PROCESS, ids.process(7), "EngineCore (pid 7) ended"),
-            (MarkKind.SERVER, ids.server(8000), "metrics lost"),
+            (MarkKind.METRICS_LOST, ids.server(8000), "metrics lost"),
             (MarkKind.STUCK, ids.server(8000), "preemption"),
         )
         for second in (9, 44, 71):

@@ -97,9 +97,17 @@ def incident(text: str) -> Incident | DemoReplay | str:
     from llmtop.demo.incidents import INCIDENTS
     from llmtop.demo.replays import REPLAYS
 
-    if text not in (LIST, *INCIDENTS, *REPLAYS):
-        raise argparse.ArgumentTypeError(f"{text!r} is no incident; there are: {', '.join((*INCIDENTS, *REPLAYS))}")
+    if text not in (LIST, *incident_names()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no incident; there are: {', '.join(incident_names())}")
     return INCIDENTS[text] if text in INCIDENTS else REPLAYS.get(text, LIST)
+
+
+def incident_names() -> tuple[str, ...]:
+    """All that --incident takes beside `list`: those that are staged, and those that were recorded."""
+    from llmtop.demo.incidents import INCIDENTS
+    from llmtop.demo.replays import REPLAYS
+
+    return *INCIDENTS, *REPLAYS
 
 
 def print_incidents() -> int:

@@ -76,8 +76,7 @@ def _value(action: argparse.Action, words: tuple[str, ...]) -> str:
 
 def _words(action: argparse.Action) -> tuple[str, ...]:
     if "--incident" in action.option_strings:  # its type looks them up, so that the parser need not load the demo
-        from llmtop.cli.demo import LIST
-        from llmtop.demo.incidents import INCIDENTS
+        from llmtop.cli.demo import LIST, incident_names
 
-        return LIST, *INCIDENTS
+        return LIST, *incident_names()
     return tuple(str(choice) for choice in action.choices or ())

@@ -349,13 +349,19 @@ def find(pid: int, *, may_ask: bool = False) -> Target:
 def _said_of_the_end(pid: int) -> Iterator[str]:
     """How a process that is no more has ended, and which servers there are: its PID is of before a restart, often."""
     from llmtop.collectors.exits import how_it_ended
-    from llmtop.servers.recognise import find_servers, in_short
 
     if ended := how_it_ended(pid):
         yield f"; it has ended: {ended}"
+    if here := servers_here():
+        yield f"; servers here: {here}"
+
+
+def servers_here() -> str:
+    """The newest servers on this machine, each with its PID: "4242 (vLLM :8000)"; empty where there is none."""
+    from llmtop.servers.recognise import find_servers, in_short
+
     by_age = sorted(find_servers(), key=_start_ticks, reverse=True)
-    if newest := by_age[:_MOST_NAMED]:
-        yield f"; servers here: {', '.join(f'{one.root_pid} ({in_short(one)})' for one in newest)}"
+    return ", ".join(f"{one.root_pid} ({in_short(one)})" for one in by_age[:_MOST_NAMED])
 
 
 def _start_ticks(server: Target) -> int:

@@ -14,15 +14,17 @@ from llmtop.cli.live import (
     add_look_arguments,
     attached_session,
     seconds,
+    servers_here,
 )
 from llmtop.cli.output import new_file
 from llmtop.cli.waiting import ended_by_signal
 from llmtop.errors import FileError, UsageError
+from llmtop.model import TrackKind
 from llmtop.session_recording import begin_recording, recordings_folder
 from llmtop.units import binary_bytes, clock_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from llmtop.analysis.pages.triggers import Trigger
     from llmtop.session import Session
@@ -138,7 +140,7 @@ def record_for(session: Session, path: Path, seconds: float) -> None:
     recording = begin_recording(session, path)
     session.start()
     try:
-        _wait(recording, seconds)
+        _wait(recording, seconds, _remarks(session))
     finally:
         recording.stop()
         session.stop()
@@ -150,9 +152,10 @@ def _record_all(args: argparse.Namespace, session: Session) -> int:
     recording = begin_recording(session, args.output)
     title = session.target.title if session.target is not None else "this machine's GPUs"
     print(f"llmtop: recording {title} to {recording.path}; Ctrl+C ends it", file=sys.stderr)
+    remarks = _remarks(session)
     session.start()
     try:
-        _wait(recording, args.duration)
+        _wait(recording, args.duration, remarks)
     finally:
         recording.stop()
         session.stop()
@@ -178,9 +181,11 @@ def _record_incidents(args: argparse.Namespace, session: Session, after_s: float
     _tell(f"{', '.join(one.text for one in args.when)}: looking; files go to {folder}; Ctrl+C ends it")
     is_over = ended_by_signal()
     until_s = time.monotonic() + (args.duration or float("inf"))
+    remarks = _remarks(session)
     session.start()
     try:
         while not is_over.wait(_PERIOD_S) and time.monotonic() < until_s:
+            _tell_next(remarks)
             _print_paths(incidents.look())
     finally:
         _print_paths(incidents.end())
@@ -199,9 +204,30 @@ def _tell(said: str) -> None:
     print(f"llmtop: {said}", file=sys.stderr, flush=True)
 
 
-def _wait(recording: SessionRecording, seconds: float | None) -> None:
-    """Until the time is over, somebody ends it, or it ends by itself."""
+def _tell_next(remarks: Iterator[str]) -> None:
+    if said := next(remarks, ""):
+        _tell(said)
+
+
+def _remarks(session: Session) -> Iterator[str]:
+    """What a recording of no server lacks, as soon as it is known; empty while it is not."""
+    from llmtop.analysis.series.readings import why_kind_missing
+
+    if session.target is not None:
+        return
+    if here := servers_here():
+        yield f"no server is recorded, and here runs {here}: --attach PID"
+    while session.unready:
+        yield ""
+    trace = session.trace()
+    if not trace.tracks_of(TrackKind.GPU):
+        yield f"no GPU is recorded: {why_kind_missing(trace, TrackKind.GPU)}"
+
+
+def _wait(recording: SessionRecording, seconds: float | None, remarks: Iterator[str]) -> None:
+    """Until the time is over, somebody ends it, or it ends by itself; what there is to be said is said meanwhile."""
     is_over = ended_by_signal()
     left = float("inf") if seconds is None else seconds
     while left > 0 and recording.is_running and not is_over.wait(min(left, _LOOK_S)):
         left -= _LOOK_S
+        _tell_next(remarks)

@@ -16,10 +16,12 @@ from llmtop.model import Missing, Unknown
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Iterable, Iterator
 
     from llmtop.analysis.server.fault import Fault
     from llmtop.session import Session
 
+_SECONDS = 1.0
 _MIN_WINDOW_S = 0.3
 """Two GPM samples, which must be 100 ms apart, and two looks at every counter."""
 _WAIT_S = 10.0
@@ -37,12 +39,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python", action="store_true", help="with the functions of Python in the stacks (py-spy; longer is better)"
     )
-    parser.add_argument("--seconds", metavar="N", type=seconds, default=1.0, help="how long to look (default 1)")
+    parser.add_argument(
+        "--seconds",
+        metavar="N",
+        type=seconds,
+        help="how long to look (default 1; with --interval the end of it, which by default is Ctrl+C)",
+    )
     parser.add_argument(
         "--interval",
         metavar="S",
         type=interval,
-        help="go on, with a document on a line every S seconds, each of the time since the one before; Ctrl+C ends it",
+        help="go on, with a document on a line every S seconds, each of the time since the one before; --seconds or "
+        "Ctrl+C ends it",
     )
     parser.add_argument(
         "--wait",
@@ -62,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     from llmtop.analysis.server.liveness import liveness
     from llmtop.cli.snapshot_json import snapshot_document
 
-    window_s = max(args.interval or args.seconds, _MIN_WINDOW_S)
+    window_s = max(args.interval or args.seconds or _SECONDS, _MIN_WINDOW_S)
     session = attached_session(args, min(window_s / 3, _LOOKS_EVERY_S))
     session.ask(whats.PYTHON_FRAMES, args.python)
     is_over = ended_by_signal() if args.interval is not None else None
@@ -70,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         late = wait_until_ready(session, args.wait) if session.target is not None else ()
         if is_over is not None:
-            return _stream(session, late, window_s, is_over)
+            return _stream(session, late, _windows(window_s, args.seconds), is_over)
         started = time.monotonic()
         time.sleep(window_s)
         window_s = time.monotonic() - started
@@ -83,12 +91,26 @@ def run(args: argparse.Namespace) -> int:
     return _exit_code(liveness(trace).gravest if session.target is not None else None)
 
 
-def _stream(session: Session, late: tuple[Missing, ...], interval_s: float, is_over: threading.Event) -> int:
-    """A document on a line each time, until somebody ends it."""
+def _windows(interval_s: float, seconds: float | None) -> Iterator[float]:
+    """How long each document of a stream looks; the last one may be shorter, and what is too short for one is left.
+
+    >>> list(_windows(1.0, 3.0)), list(_windows(1.0, 2.5)), list(_windows(0.3, 1.0)), list(_windows(5.0, 0.1))
+    ([1.0, 1.0, 1.0], [1.0, 1.0, 0.5], [0.3, 0.3, 0.3], [0.3])
+    """
+    left_s = float("inf") if seconds is None else max(seconds, _MIN_WINDOW_S)
+    while left_s > _MIN_WINDOW_S - 1e-9:
+        yield min(interval_s, left_s)
+        left_s -= interval_s
+
+
+def _stream(session: Session, late: tuple[Missing, ...], windows: Iterable[float], is_over: threading.Event) -> int:
+    """A document on a line each time, until the time is over or somebody ends it."""
     from llmtop.cli.snapshot_json import snapshot_document
 
     started = time.monotonic()
-    while not is_over.wait(interval_s):
+    for window_s in windows:
+        if is_over.wait(window_s):
+            break
         trace, now = session.trace(), time.monotonic()
         trace = replace(trace, missing=(*late, *trace.missing))
         json.dump(snapshot_document(trace, session.target, now - started), sys.stdout, allow_nan=False)

@@ -52,7 +52,7 @@ from llmtop.model.spans import (
     SpanTable,
 )
 from llmtop.model.stacks import Stack, StackWindow
-from llmtop.model.targets import DEMO, PLAIN_PROCESS, Target, TargetProcess
+from llmtop.model.targets import DEMO, PLAIN_PROCESS, PLAIN_ROLE, Target, TargetProcess
 from llmtop.model.trace import Trace
 from llmtop.model.tracks import Track, TrackId, TrackKind
 from llmtop.model.values import NS_PER_S, Fact, Missing, Quantity, Unknown, UnknownKind, Value, What
@@ -73,6 +73,7 @@ __all__ = [
     "NO_NOTES",
     "NS_PER_S",
     "PLAIN_PROCESS",
+    "PLAIN_ROLE",
     "RECORDING",
     "TORCH_ALLOCATED",
     "TORCH_GROWN",

@@ -17,6 +17,8 @@ class MarkKind(StrEnum):
     PROCESS = "process"
     EXEC = "exec"
     SERVER = "server"
+    METRICS_LOST = "metrics lost"
+    METRICS_BACK = "metrics back"
     XID = "xid"
     GPU_LOST = "GPU lost"
     GPU_HUNG = "GPU hangs"
@@ -182,7 +184,7 @@ class Mark:
     Attributes:
         said: What happened, in words; they follow the subject, where there is one.
         subject: Whom it happened to, where the track has gone with it or says less: "EngineCore (pid 4300)", "GPU 1:".
-        about: The same as data, of what others draw conclusions from.
+        about: The same as data, of what others draw conclusions from; why it is so, where there is something to do.
     """
 
     t_ns: int
@@ -191,7 +193,7 @@ class Mark:
     said: str
     severity: Severity = Severity.INFO
     subject: str = ""
-    about: ProcessEnd | Restart | XidReport | CoreDump | None = None
+    about: ProcessEnd | Restart | XidReport | CoreDump | Unknown | None = None
 
     @property
     def text(self) -> str:

@@ -21,6 +21,8 @@ class TargetProcess:
 
 PLAIN_PROCESS: Final = "process"
 """The kind of a target that is no server that llmtop knows."""
+PLAIN_ROLE: Final = "main"
+"""The role of its root."""
 DEMO: Final = "demo"
 """The kind of llmtop's own embedded server."""
 

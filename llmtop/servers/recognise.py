@@ -9,11 +9,11 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from llmtop import procfs, whats
+from llmtop import procfs, settings, whats
 from llmtop.errors import SeveralServersError, TargetError, no_process
 from llmtop.facts import TargetFact
 from llmtop.frozen import frozen
-from llmtop.model import PLAIN_PROCESS, Engine, Missing, Target, TargetProcess, Unknown
+from llmtop.model import PLAIN_PROCESS, PLAIN_ROLE, Engine, Missing, Target, TargetProcess, Unknown
 from llmtop.servers import command_line, listening, told
 from llmtop.servers.packages import installed
 from llmtop.servers.registry import BY_KIND, ENGINES
@@ -274,12 +274,12 @@ def _plain_process(pid: int, family: procfs.ProcessTree, proc: Path) -> Target:
         root_pid=pid,
         kind=PLAIN_PROCESS,
         title=title,
-        processes=tuple(TargetProcess(p, "main" if p == pid else "child", _shown_name(p, proc)) for p in members),
+        processes=tuple(TargetProcess(p, PLAIN_ROLE if p == pid else "child", _shown_name(p, proc)) for p in members),
         ports=tuple(sorted({one.address[1] for one in found})),
         model=why,
         dtype=why,
         gpus=gpus,
-        facts={TargetFact.COMMAND: title},
+        facts={TargetFact.COMMAND: title, **settings.untold(why)},
         missing=(Missing(whats.TARGET_URLS, why), *gpus_unread),
     )
 

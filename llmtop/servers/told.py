@@ -7,12 +7,15 @@ from pathlib import Path
 
 from llmtop import procfs, settings
 from llmtop.facts import TargetFact
-from llmtop.model import Engine, Fact, Feature
+from llmtop.model import Engine, Fact, Feature, Unknown
 from llmtop.servers import command_line
 from llmtop.servers.command_line import ModelFacts
 from llmtop.text import clean
 
 _FILE_BYTES = 1 << 18
+_TITLED = Unknown(
+    "the server has written a title over its command line", "what started it has it: a unit, a container, a script"
+)
 
 
 def told(
@@ -33,8 +36,8 @@ def told(
         model: What `command_line.model_facts` found of the model: how its weights are stored.
         proc: Where processes are looked at.
     """
-    if _is_title(argv, pid, proc):
-        return {}
+    if (why := _why_unseen(argv, pid, proc)) is not None:
+        return settings.untold(why)
     facts = settings.told(engine, argv, config, lambda name: procfs.environment(pid, name, proc))
     facts = {key: clean(value) if isinstance(value, str) else value for key, value in facts.items()}
     keys = settings.keys_of(Feature.QUANTIZATION, told=True)
@@ -44,10 +47,17 @@ def told(
     return facts
 
 
-def _is_title(argv: Sequence[str], pid: int, proc: Path) -> bool:
-    """Whether a process of Python has written a title over its arguments: it was told who knows what."""
-    program = (procfs.read_link(f"{proc}/{pid}/exe") or "").rpartition("/")[2]
-    return len(argv) <= 1 and program.startswith(("python", "pypy"))
+def _why_unseen(argv: Sequence[str], pid: int, proc: Path) -> Unknown | None:
+    """Why its arguments do not tell what it was told; None where they do.
+
+    A process of Python may have written a title over them, and without rights nobody knows which program it runs.
+    """
+    if len(argv) > 1:
+        return None
+    program = procfs.read_link(f"{proc}/{pid}/exe")
+    if program is None or not argv:
+        return settings.NOT_SEEN
+    return _TITLED if program.rpartition("/")[2].startswith(("python", "pypy")) else None
 
 
 def _stored(model: ModelFacts) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import pytest
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.pages.events import Episode, clock_episodes, events, events_table, falls, growths
-from llmtop.model import NS_PER_S, Mark, MarkKind, Series, Severity, XidReport
+from llmtop.model import NS_PER_S, Mark, MarkKind, Series, Severity, Unknown, XidReport
 from tests.analysis.verdict_scenes import SITUATIONS
 from tests.live_traces import START_NS, Scene, live_trace
 
@@ -96,6 +96,46 @@ def test_the_table_counts_seconds_and_keeps_the_moment() -> None:
     assert table.keys[preemption] == (START_NS + 30 * NS_PER_S, "vLLM :8000", "server")
     assert len(table.filtered("power")) == 1
     assert table.sorted_by("ago", descending=True).cells(0)[3] == "power cap"
+
+
+def flaps(*seconds: tuple[float, bool]) -> list[tuple[int, str, str, str]]:
+    """What the log has of metrics that were lost (False) and back (True) at moments: second, what, meaning, action."""
+    why = Unknown("port 8000 closes the connection without an answer", "its log may say why")
+    trace = live_trace(Scene(gpus=0, values={"server.preemptions": None}), ticks=60)
+    marks = (
+        Mark(START_NS + round(second * NS_PER_S), MarkKind.METRICS_BACK, "server:8000", "metrics are back")
+        if is_back
+        else Mark(
+            *(START_NS + round(second * NS_PER_S), MarkKind.METRICS_LOST, "server:8000"),
+            *(f"metrics lost: {why.reason}", Severity.WARNING),
+            about=why,
+        )
+        for second, is_back in seconds
+    )
+    shown = events(replace(trace, marks=tuple(marks)))
+    return [((one.t_ns - START_NS) // NS_PER_S, one.what, one.meaning, one.action) for one in shown]
+
+
+def test_metrics_that_come_and_go_are_one_event_with_its_reason_and_what_to_do() -> None:
+    said, action = "port 8000 closes the connection without an answer", "its log may say why"
+    back = (31, "metrics back", "metrics are back", "")
+    assert flaps((30, False), (31, True)) == [back, (30, "metrics lost", said, action)]
+    flapping = [(t, is_back) for start in (10, 13, 22) for t, is_back in ((start, False), (start + 1, True))]
+    one = (10, "metrics lost", f"3 times in 12 s: {said}", action)
+    assert flaps(*flapping, (30, False), (31, True)) == [
+        back,
+        (10, "metrics lost", f"4 times in 20 s: {said}", action),
+    ]
+    assert flaps(*flapping, (30, False)) == [(10, "metrics lost", f"4 times in 20 s: {said}", action)]
+    assert flaps(*flapping, (30, True)) == [(30, "metrics back", "metrics are back", ""), one]
+    later = flaps(*flapping, (33.1, False), (34, True))
+    assert [row[:2] for row in later] == [
+        (34, "metrics back"),
+        (33, "metrics lost"),
+        (23, "metrics back"),
+        (10, "metrics lost"),
+    ]
+    assert flaps((5, True)) == [(5, "metrics back", "metrics are back", "")], "lost before the window"
 
 
 def counted(*pairs: tuple[int, float | None]) -> Series:

@@ -12,6 +12,8 @@ import pytest
 
 from llmtop.cli.grammar import commands
 from llmtop.cli.run import COMMANDS, run
+from llmtop.demo.incidents import INCIDENTS
+from llmtop.demo.replays import REPLAYS
 from tests.e2e.terminal import TerminalFactory
 
 Ask = Callable[[str], list[str]]
@@ -80,7 +82,8 @@ def test_values_are_offered_where_they_are_few(ask: Ask, line: str) -> None:
 
 
 def test_incidents_of_the_demo(ask: Ask) -> None:
-    assert {"list", "healthy"} <= set(ask("llmtop demo --incident "))
+    assert set(ask("llmtop demo --incident ")) == {"list", *INCIDENTS, *REPLAYS}
+    assert ask("llmtop demo --incident gpu-x") == ["gpu-xid"]
 
 
 def test_a_process_is_a_number(ask: Ask) -> None:
@@ -115,6 +118,7 @@ def test_zsh_completes_what_is_typed(script: Callable[[str], Path], terminal: Te
             ("one\t", "--format=html one.ncu-rep"),
             ("\x15llmtop --att\t", "ready> llmtop --attach="),
             ("\x15llmtop demo --dev\tcu\t", "ready> llmtop demo --device=cuda"),
+            ("\x15llmtop demo --inc\tgpu-x\t", "ready> llmtop demo --incident=gpu-xid"),
             ("\x15llmtop launch -- /usr/bin/una\t", "ready> llmtop launch -- /usr/bin/uname"),
         ):
             shell.send(typed.encode())

@@ -91,6 +91,12 @@ def test_a_stream_is_a_document_a_line_until_somebody_ends_it() -> None:
     assert all(0.3 <= one["window_s"] < 10 for one in documents)
 
 
+def test_a_stream_ends_when_the_time_is_over() -> None:
+    command = [sys.executable, "-m", "llmtop", "snapshot", "--interval", "0.3", "--seconds", "1"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    assert [json.loads(line)["schema"] for line in done.stdout.splitlines()] == ["llmtop.snapshot/1"] * 3
+
+
 def test_a_stream_whose_reader_leaves_ends() -> None:
     command = [sys.executable, "-m", "llmtop", "snapshot", "--interval", "0.3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

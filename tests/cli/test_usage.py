@@ -20,7 +20,7 @@ from llmtop.cli import main
         (["report", "x", "--by", "warp"], "argument --by: there is no 'warp': did you mean warps?"),
         (["report", "x", "--format", "?"], "llmtop report: argument --format: there is no '?', but text, json, md"),
         (["record", "--when", "ttft_p9 > 1s"], "there is no number 'ttft_p9': did you mean ttft_p99?"),
-        (["record", "--when", "zz > 1s"], "there is no number 'zz', as in 'ttft_p99 > 1s for 10s'"),
+        (["record", "--when", "zz > 1s"], "there is no number 'zz', but output_tokens_per_s, "),
         (["record", "--when", "finding:kv_bound"], "there is no rule 'kv_bound': did you mean kv-bound?"),
     ],
 )

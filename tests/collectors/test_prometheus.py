@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 TRACK = ids.server(8000)
 IMPATIENT_S = 0.02
+TCP_OPEN = ("01", "08")
+"""ESTABLISHED and CLOSE_WAIT (include/net/tcp_states.h): whoever has such an end has not closed it."""
 
 
 @pytest.fixture(autouse=True)
@@ -354,6 +356,105 @@ def test_nan_and_what_is_below_none_are_gaps_not_numbers(nothing: str) -> None:
     trace = collect(f'vllm:num_requests_running{{engine="0"}} {nothing}\n')
 
     assert value(trace, v.SERVER_RUNNING) is None
+    assert why(trace, v.SERVER_RUNNING).startswith("vllm:num_requests_running is NaN or below 0")
+
+
+@pytest.mark.parametrize(("usage", "is_one"), [("1", True), ("1.0000000001", True), ("1.001", False), ("1.7", False)])
+def test_a_share_above_all_is_none(usage: str, is_one: bool) -> None:
+    trace = collect(f"vllm:kv_cache_usage_perc {usage}\nvllm:num_requests_running 3\n")
+
+    assert (value(trace, v.SERVER_KV_USAGE) is not None) is is_one
+    assert value(trace, v.SERVER_RUNNING) == 3
+    assert [issue.message for issue in trace.issues] == (
+        [] if is_one else ["KV cache of the server's metrics is above 100 %"]
+    )
+    if not is_one:
+        percent = f"{float(usage) * 100:.6g} %"
+        said = f"vllm:kv_cache_usage_perc says {percent}, and KV cache cannot be above 100 % (curl -i {URL})"
+        assert why(trace, v.SERVER_KV_USAGE) == said
+
+
+class Pages:
+    """A server's pages, one a second, or none where one is None; what a collector makes of them."""
+
+    def __init__(self) -> None:
+        self.now = 10**9
+        self._page: str | None = ""
+        self._collector = PrometheusCollector(target(), ENGINES, clock=lambda: self.now, fetch=self._fetch)
+
+    def _fetch(self, url: str) -> Page:
+        if self._page is None:
+            raise ConnectionRefusedError
+        return Page(200, self._page.encode())
+
+    def poll(self, page: str | None, seconds: float = 1) -> Trace:
+        self.now += round(seconds * 1e9)
+        self._page = page
+        return self._collector.poll()
+
+
+def tokens(output: float, prompts: float = 10, finished: float = 3) -> str:
+    return (
+        f"vllm:generation_tokens_total {output}\nvllm:prompt_tokens_total {prompts}\n"
+        f'vllm:request_success_total{{finished_reason="stop"}} {finished}\nvllm:num_requests_running 3\n'
+    )
+
+
+def test_a_counter_that_falls_while_the_server_goes_on_is_unknown() -> None:
+    pages = Pages()
+    assert value(pages.poll(tokens(1_000)), v.SERVER_OUTPUT_TOKENS) == 1_000
+    fell = pages.poll(tokens(900, 20))
+    assert value(fell, v.SERVER_OUTPUT_TOKENS) is None
+    assert value(fell, v.SERVER_PROMPT_TOKENS) == 20
+    assert value(fell, v.SERVER_RUNNING) == 3
+    said = "vllm:generation_tokens_total fell from 1,000 to 900 while the server went on answering"
+    assert why(fell, v.SERVER_OUTPUT_TOKENS).startswith(said)
+    assert [issue.code for issue in fell.issues] == ["metrics-fall"]
+    for later_s, is_known in ((1, False), (118.9, False), (0.1, True)):
+        later = pages.poll(tokens(950, 30), later_s)
+        assert (value(later, v.SERVER_OUTPUT_TOKENS) is not None) is is_known
+        assert not later.issues
+
+
+def test_pages_of_several_servers_in_turn_give_no_rate() -> None:
+    """The counters that did not fall jump: the next page has what another server has counted."""
+    pages = Pages()
+    pages.poll(tokens(1_000_000, 5_000, 3))
+    of_other = pages.poll(tokens(900_000, 4_000, 7))
+    counters = (v.SERVER_OUTPUT_TOKENS, v.SERVER_PROMPT_TOKENS, v.SERVER_REQUESTS)
+    assert [value(of_other, metric) for metric in counters] == [None, None, None]
+    said = "other counters of the same page fell: it is of another server than the one before"
+    assert why(of_other, v.SERVER_REQUESTS).startswith(said)
+    assert value(of_other, v.SERVER_RUNNING) == 3
+
+
+def test_a_histogram_that_falls_in_one_bucket_is_unknown_as_a_whole() -> None:
+    def histogram(first: int) -> str:
+        return "".join(
+            f'vllm:time_to_first_token_seconds_bucket{{le="{le}"}} {n}\n' for le, n in (("0.1", first), ("+Inf", 9))
+        )
+
+    pages = Pages()
+    assert value(pages.poll(histogram(5)), v.bucket(v.SERVER_TTFT, 0.1)) == 5
+    fell = pages.poll(histogram(4))
+    assert [value(fell, v.bucket(v.SERVER_TTFT, upper)) for upper in (0.1, math.inf)] == [None, None]
+    assert "fell from 5 to 4" in why(fell, v.SERVER_TTFT)
+
+
+def test_a_server_that_was_away_counts_from_0() -> None:
+    pages = Pages()
+    pages.poll(tokens(1_000))
+    gap = pages.poll(None)
+    assert {one.source for one in numbers(gap)} >= {"vllm:generation_tokens_total"}
+    back = pages.poll(tokens(5))
+    assert value(back, v.SERVER_OUTPUT_TOKENS) == 5
+    assert not back.issues
+
+
+def test_sums_that_are_added_up_in_another_order_do_not_fall() -> None:
+    pages = Pages()
+    pages.poll(tokens(0.1 + 0.2))
+    assert value(pages.poll(tokens(0.3)), v.SERVER_OUTPUT_TOKENS) == 0.3
 
 
 def test_a_label_that_has_not_occurred_is_missing() -> None:
@@ -789,6 +890,50 @@ def test_reads_over_http_and_keeps_the_connection(server: MetricsServer) -> None
     assert trace.tracks[ids.server(server.port)].facts["version"] == "0.17.1"
     assert len(server.connections) == 1
     assert server.paths == ["/metrics", "/version", "/metrics", "/metrics"]
+
+
+@pytest.mark.parametrize("version", ["HTTP/1.0", "HTTP/1.1"])
+@pytest.mark.parametrize("has_length", [True, False])
+@pytest.mark.parametrize("filler", [0, 3000])
+def test_a_server_that_closes_after_each_answer_is_read_each_time(
+    server: MetricsServer, version: str, has_length: bool, filler: int
+) -> None:
+    """What came with the headers and what comes after them: http.client drops the connection in between."""
+    body = (expositions.vllm_v1() + "other_metric 1\n" * filler).encode()
+
+    def close(handler: BaseHTTPRequestHandler) -> None:
+        handler.protocol_version = version
+        handler.send_response(200)
+        handler.send_header("Connection", "close")
+        if has_length:
+            handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.flush()
+        handler.wfile.write(body)
+
+    server.pages["/metrics"] = close
+    fetch = Fetcher(os.getpid())
+    assert all(fetch(server.url).body == body for _ in range(100))
+    assert len(server.connections) == 100
+    ends = Path("/proc/self/net/tcp").read_text().splitlines()
+    to_server = f":{server.port:04X}"
+    assert not [end for end in ends if end.split()[2].endswith(to_server) and end.split()[3] in TCP_OPEN]
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_half_a_page_is_none(server: MetricsServer, announced: bool) -> None:
+    """Its last number would be cut off, and one lower than before."""
+
+    def break_off(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header(*(("Content-Length", "1000") if announced else ("Transfer-Encoding", "chunked")))
+        handler.end_headers()
+        handler.wfile.write((b"" if announced else b"3e8\r\n") + b"vllm:num_requests_running 1")
+        handler.close_connection = True
+
+    server.pages["/metrics"] = break_off
+    with over_http(server.url) as collector:
+        assert "/metrics breaks off its answer" in reason(collector.poll()).reason
 
 
 def test_a_restarted_server_is_read_again_and_marked() -> None:

@@ -162,7 +162,7 @@ def test_keys_of_the_live_screen(terminal: TerminalFactory) -> None:
 
 def test_the_cursor_of_the_lanes_moves_all_panes(terminal: TerminalFactory) -> None:
     screen = terminal([*LLMTOP, "--attach", str(os.getpid()), "--interval", "0.25"], columns=120, lines=40)
-    screen.wait_for("engine CPU")
+    screen.wait_for("main CPU")
     screen.press("6")
     for keys in (["left"], [SHIFT_LEFT], ["home"]):
         screen.press(*keys)

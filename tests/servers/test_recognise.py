@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from llmtop import procfs
 from llmtop.errors import TargetError
-from llmtop.model import Target, Unknown
+from llmtop.model import Feature, Target, Unknown
 from llmtop.servers import listening
 from llmtop.servers.recognise import find_servers, find_target, told_port
 from llmtop.servers.registry import BY_KIND
+from llmtop.settings import facts as facts_of_settings
+from llmtop.settings import keys_of
 from tests.collectors.processes import Fake, Running, threads, tree
 
 VLLM = Fake(
@@ -112,6 +114,29 @@ def test_a_plain_process_is_a_target_too() -> None:
     assert isinstance(target.model, Unknown)
     assert "no server that llmtop knows" in target.model.reason
     assert target.missing[0].what == "target.metrics_urls"
+
+
+def why_not_set(target: Target) -> str:
+    """Why nobody knows how many requests a vLLM may run at once, of which the target is a process."""
+    value = facts_of_settings(BY_KIND["vllm"], target.facts)[keys_of(Feature.MAX_RUNNING).value]
+    assert isinstance(value, Unknown)
+    return str(value)
+
+
+def test_what_a_program_is_told_that_llmtop_does_not_know_is_not_hidden_by_rights() -> None:
+    """Its metrics may be vLLM's (--metrics-url), and its command line is there for all to read."""
+    with threads("sleeper") as program:
+        why = why_not_set(find_target(program.pid))
+    assert why.startswith("this process belongs to no server that llmtop knows (known are ")
+
+
+def test_a_title_hides_what_a_server_was_told_from_root_too() -> None:
+    with tree(Fake("core", ("VLLM::EngineCore",))) as running:
+        target = find_target(running.pids["core"])
+    said = (
+        "the server has written a title over its command line (what started it has it: a unit, a container, a script)"
+    )
+    assert why_not_set(target) == said
 
 
 def test_a_process_that_is_not_there() -> None:

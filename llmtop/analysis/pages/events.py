@@ -30,7 +30,7 @@ from llmtop.model import (
 from llmtop.text import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from llmtop.model import Track
 
@@ -83,7 +83,9 @@ class Episode:
 
 def events(trace: Trace) -> tuple[Event, ...]:
     """Everything that happened in the window, newest first."""
-    found, limits = [_of_mark(trace, mark) for mark in trace.marks], list[Event]()
+    marks = (mark for mark in trace.marks if mark.kind not in _OF_METRICS)
+    found, limits = [_of_mark(trace, mark) for mark in marks], list[Event]()
+    found += _of_metrics(trace)
     for track in gpu_tracks(trace):
         series = trace.get(track.id, v.GPU_CLOCK_REASONS)
         if series is not None:
@@ -166,6 +168,37 @@ def _of_episode(episode: Episode, where: str) -> Event:
     return Event(episode.start_ns, where, " ".join(v.clock_reasons(episode.bit)), meaning, action, severity)
 
 
+# Metrics that are lost and back
+
+_OF_METRICS = (MarkKind.METRICS_LOST, MarkKind.METRICS_BACK)
+
+
+def _of_metrics(trace: Trace) -> Iterator[Event]:
+    """Each time without metrics; those that follow one another within `HOLD_NS` are one, of which the last counts."""
+    by_track: dict[str, list[list[Mark]]] = {}
+    for mark in trace.marks:
+        if mark.kind in _OF_METRICS:
+            times = by_track.setdefault(mark.track, [])
+            if not times or (mark.kind is MarkKind.METRICS_LOST and mark.t_ns - times[-1][-1].t_ns > HOLD_NS):
+                times.append([])
+            times[-1].append(mark)
+    for times in by_track.values():
+        for marks in times:
+            yield from _of_time_without_metrics(trace, marks)
+
+
+def _of_time_without_metrics(trace: Trace, marks: Sequence[Mark]) -> Iterator[Event]:
+    """That metrics were lost, how often in how long, and that they are back."""
+    lost = [mark for mark in marks if mark.kind is MarkKind.METRICS_LOST]
+    if lost:
+        event = _of_mark(trace, lost[-1])
+        span_s = (lost[-1].t_ns - lost[0].t_ns) / NS_PER_S
+        often = f"{len(lost)} times in {span_s:.0f} s: " if len(lost) > 1 else ""
+        yield replace(event, t_ns=lost[0].t_ns, meaning=often + event.meaning)
+    if marks[-1].kind is MarkKind.METRICS_BACK:
+        yield _of_mark(trace, marks[-1])
+
+
 # What does not live
 
 
@@ -240,6 +273,8 @@ def _of_mark(trace: Trace, mark: Mark) -> Event:
     if isinstance(dump := mark.about, CoreDump):
         action = f"llmtop open {quoted(dump.file)}" if dump.why_not is None else dump.why_not.remedy
         return Event(mark.t_ns, where, mark.kind, mark.said, action, mark.severity)
+    if isinstance(why := mark.about, Unknown):
+        return Event(mark.t_ns, where, mark.kind, why.reason, why.remedy, mark.severity)
     action = "" if mark.severity is Severity.INFO else _ACTIONS.get(mark.kind, "")
     return Event(mark.t_ns, where, mark.kind, mark.said, action, mark.severity)
 

@@ -26,11 +26,12 @@ from llmtop.analysis.series.readings import (
     why_kind_missing,
     why_no_gpu,
 )
+from llmtop.analysis.server.processes import watched
 from llmtop.analysis.server.tokens import output_history
 from llmtop.analysis.threads.probes import library_watch
 from llmtop.analysis.threads.shares import Shares, ThreadRow, engine_thread
 from llmtop.analysis.views import Lane, LaneKind, LaneMark, Lanes
-from llmtop.model import NS_PER_S, Metric, Trace, TrackId, TrackKind, Unknown, UnknownKind
+from llmtop.model import NS_PER_S, PLAIN_ROLE, Metric, Trace, TrackId, TrackKind, Unknown, UnknownKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -167,12 +168,15 @@ def _server_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
 
 def _engine_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
     engine = engine_thread(trace)
+    busiest = PLAIN_ROLE if isinstance(engine, Unknown) else engine.role
+    whose = "engine" if watched(trace) == "server" else busiest
     for kind, metric, high, rank in (
         (LaneKind.ENGINE_CPU, v.THREAD_ON_CPU, 100.0, 2),
         (LaneKind.ENGINE_RUN_QUEUE, v.THREAD_RUN_QUEUE, RUN_QUEUE_TOP, 5),
     ):
+        title = kind.value.replace("engine", whose)
         if isinstance(engine, Unknown):
-            yield Lane(kind.value, "%", "", (), why_not=engine, rank=rank, kind=kind)
+            yield Lane(title, "%", "", (), why_not=engine, rank=rank, kind=kind)
             continue
         track = ids.thread(engine.pid, engine.tid)
         # ns of CPU time per second of wall time, as a percentage of one core
@@ -182,7 +186,7 @@ def _engine_lanes(trace: Trace, window_ns: int) -> Iterator[Lane]:
         )
         highest = max((value for _, value in samples if value is not None), default=0.0)
         top = high if highest <= high else 100.0
-        yield Lane(kind.value, "%", source(trace, track, metric), samples, high=top, rank=rank, kind=kind)
+        yield Lane(title, "%", source(trace, track, metric), samples, high=top, rank=rank, kind=kind)
     if not isinstance(engine, Unknown):
         yield from _probe_lanes(trace, engine, window_ns)
 

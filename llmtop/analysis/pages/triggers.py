@@ -124,8 +124,9 @@ def trigger(text: str) -> Trigger:
 
 def _known(name: str, names: Mapping[str, str], what: str) -> str:
     if name not in names:
-        near = did_you_mean(name, names) or f", {_EXAMPLE}"
-        raise TriggerError(f"there is no {what} {shorten(name, _LONGEST_NAME)!r}{near}")
+        near, all_ = did_you_mean(name, names), ", ".join(names)
+        others = f"{near} There are {all_}" if near else f", but {all_}"
+        raise TriggerError(f"there is no {what} {shorten(name, _LONGEST_NAME)!r}{others}")
     return names[name]
 
 

@@ -18,6 +18,7 @@ from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import source as read_by
 from llmtop.analysis.series.readings import told_why_absent
 from llmtop.analysis.server.configuration import change, one_of
+from llmtop.analysis.server.processes import watched
 from llmtop.model import Feature, Finding, Metric, Severity, Trace, TrackId, Unknown
 from llmtop.units import percent, quantity
 
@@ -75,15 +76,21 @@ def _finding(
             *says_waiting(trace),
             *says_idle(trace),
         ),
-        action="move work out of the process: "
-        + one_of(
-            change(trace, Feature.API_SERVERS, "more API server processes"),
-            "tokenising and detokenising in their own",
-            "no Python callbacks per token",
-        ),
+        action=f"move work out of the process: {_outside(trace)}",
         next_command=commands.profile(trace, pid, "--gil "),
         source=source,
         share=waiting,
+    )
+
+
+def _outside(trace: Trace) -> str:
+    """Where its Python can run instead; of a program that is no server nobody knows what it computes."""
+    if watched(trace) != "server":
+        return one_of("processes in the place of threads", "native code that releases the GIL", "a Python without one")
+    return one_of(
+        change(trace, Feature.API_SERVERS, "more API server processes"),
+        "tokenising and detokenising in their own",
+        "no Python callbacks per token",
     )
 
 

@@ -41,6 +41,7 @@ from llmtop.analysis.rules import (
     run_queue_starvation,
     step_tail,
     straggler,
+    time_spent,
     xid,
 )
 from llmtop.analysis.rules.base import grave_rules, named
@@ -150,6 +151,7 @@ RULES: tuple[Rule, ...] = (
     *HEALTHY,
     memory_bound_decode,
     compute_bound,
+    time_spent,
 )
 """Of findings that matter alike, the one whose rule stands first here is shown first."""
 
@@ -162,7 +164,7 @@ def silenced_by(rule: Rule) -> tuple[Rule, ...]:
         return ()
     if rule in LIVENESS:
         return (*LIFELESS, *_EXPLAINED.get(rule.id, ()))
-    if rule in HEALTHY:
+    if rule in HEALTHY or rule is time_spent:
         return FAULTS
     mute = MUTE if rule in _OF_ITS_NUMBERS else ()
     return (*LIFELESS, *mute, *_EXPLAINED.get(rule.id, ()))

@@ -29,6 +29,7 @@ from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import own_gpus
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.analysis.server.configuration import one_of
+from llmtop.analysis.server.processes import watched
 from llmtop.analysis.threads.neighbours import STEAL_PERCENT, count_cpus, host, neighbours, neighbours_cores, says_who
 from llmtop.facts import ThreadFact
 from llmtop.model import NS_PER_S, Finding, Severity, Trace, Unknown
@@ -236,9 +237,10 @@ def _action(trace: Trace, late: ServerThread) -> str:
     own, all_cores = cores(trace)
     others = neighbours_cores(trace)
     if own < all_cores * _MOST if others is None else _may_hold_off(trace, late, others):
-        return "others take the CPUs: move them away, or give the server cores of its own (see taskset -p, cpuset)"
+        own_cores = f"give the {watched(trace)} cores of its own (see taskset -p, cpuset)"
+        return f"others take the CPUs: move them away, or {own_cores}"
     at_least = " (at least 2 + one per GPU)" if own_gpus(trace) else ""
-    return one_of(f"give the server more cores{at_least}", fewer_threads(trace), "move neighbours away")
+    return one_of(f"give the {watched(trace)} more cores{at_least}", fewer_threads(trace), "move neighbours away")
 
 
 def _wider(trace: Trace, late: ServerThread) -> str:
@@ -261,4 +263,5 @@ def _says_allowed(trace: Trace, late: ServerThread) -> tuple[str, ...]:
 
 def _says_cores(trace: Trace) -> tuple[str, ...]:
     own, all_cores = cores(trace)
-    return (f"all threads of the server together: {own:.2g} of {all_cores:.0f} cores (schedstat)",) if all_cores else ()
+    said = f"all threads of the {watched(trace)} together: {own:.2g} of {all_cores:.0f} cores (schedstat)"
+    return (said,) if all_cores else ()

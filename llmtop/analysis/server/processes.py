@@ -14,7 +14,7 @@ from llmtop.analysis.server.fault import Fault, for_s
 from llmtop.analysis.threads.shares import API_ROLES
 from llmtop.facts import EndedFact, ProcessFact, SignalSender
 from llmtop.frozen import frozen
-from llmtop.model import NS_PER_S, TrackKind, Unknown
+from llmtop.model import NS_PER_S, PLAIN_ROLE, TrackKind, Unknown
 from llmtop.vocabulary import ProcessState
 
 if TYPE_CHECKING:
@@ -83,6 +83,15 @@ def parts(trace: Trace) -> tuple[ServerPart, ...]:
     return tuple(found)
 
 
+def watched(trace: Trace) -> str:
+    """What is watched, in a word: "server", or "program" where neither its processes nor its metrics are a server's."""
+    if trace.tracks_of(TrackKind.SERVER):
+        return "server"
+    ended = root_end(trace)
+    roots = {part.role for part in parts(trace) if part.is_root} | {ended.name if ended is not None else ""}
+    return "program" if PLAIN_ROLE in roots else "server"
+
+
 def is_front(role: str) -> bool:
     """Whether a process of this role takes requests and drives no GPU."""
     return any(name in role.lower() for name in API_ROLES)
@@ -142,17 +151,18 @@ def _server_gone(trace: Trace, root: Track, ended: list[Track], living: tuple[Se
     took = "" if first is None else f", after {first.name} (pid {first.facts.get(EndedFact.PID)}): {_in_words(first)}"
     if killed is not None:
         pid = killed.facts.get(EndedFact.PID)
-        took = f"; {killed.name} (pid {pid}) was killed then, by the server's own end or before it"
+        took = f"; {killed.name} (pid {pid}) was killed then, by the {watched(trace)}'s own end or before it"
     who = f"{root.name}, pid {root.facts.get(EndedFact.PID)}"
     others = [track for track in ended if track is not root][-3:]
     left = f"still there: {', '.join(part.name for part in living)} (/proc)" if living else ""
     return Fault(
         GONE,
-        _state(first or root, "SERVER", "ENDED" if is_told else "DEAD"),
+        _state(first or root, watched(trace).upper(), "ENDED" if is_told else "DEAD"),
         root.name,
-        f"the server has exited{said}, {for_s(since, trace.end_ns)} ago ({who}){took}",
+        f"the {watched(trace)} has exited{said}, {for_s(since, trace.end_ns)} ago ({who}){took}",
         (*_says_end(trace, root), *(line for one in others for line in _says_end(trace, one)), *filter(None, [left])),
-        ((_WHO_KILLED if killed else _AGAIN) if is_told else _what_to_do(first or root)) + _left(trace, since, living),
+        ((_WHO_KILLED if killed else _AGAIN) if is_told else _what_to_do(first or root, watched(trace)))
+        + _left(trace, since, living),
         _log_of(first or root),
         since,
     )
@@ -215,7 +225,7 @@ def _part_gone(trace: Trace, tracks: list[Track], living: tuple[ServerPart, ...]
         f"{first.name} (pid {first.facts.get(EndedFact.PID)}){others} is dead{zombie}{said}, "
         f"{_when(trace, first)}; {alive} still runs and can serve nothing without it",
         tuple(line for track in tracks[:3] for line in _says_end(trace, track)),
-        _what_to_do(first),
+        _what_to_do(first, watched(trace)),
         _log_of(first),
         since,
         is_whole=not is_front(first.name) or not any(part.is_front for part in living),
@@ -262,23 +272,23 @@ def _in_words(track: Track) -> str:
     return "how is not known" if isinstance(how, Unknown) or not how else str(how)
 
 
-def _what_to_do(track: Track) -> str:
+def _what_to_do(track: Track, what: str) -> str:
     if track.facts.get(EndedFact.IS_OOM):
         return "give it more memory (the container's limit, the machine), or a smaller CPU swap space and fewer workers"
     words = str(track.facts.get(EndedFact.WORDS, ""))
     if "Xid" in words:
-        return "restart the server; the GPU's fault (XID) is in the event log: e"
+        return f"restart the {what}; the GPU's fault (XID) is in the event log: e"
     if track.facts.get(EndedFact.SENDER) == SignalSender.OUTSIDE:
         return "find out why it was killed: by whom is said above; then start it again"
     if error := track.facts.get(EndedFact.LOG_ERROR):
         return f"mend this and restart: {error}"
     end = track.facts.get(EndedFact.LOG_END)
     if isinstance(end, Unknown):
-        return f"restart the server; {end.reason}, which hid why it ended: {end.remedy}"
+        return f"restart the {what}; {end.reason}, which hid why it ended: {end.remedy}"
     if end is not None:
         wrote = f"its log names no error and ends with: {end}" if end else "it wrote nothing that says why it ended"
-        return f"restart the server; {wrote}"
-    return "restart the server; its log says why it ended"
+        return f"restart the {what}; {wrote}"
+    return f"restart the {what}; its log says why it ended"
 
 
 def _log_of(track: Track) -> str:
@@ -354,11 +364,12 @@ def _held_fault(
     # What the container holds is held with its root.
     is_all = len(several) == len(living) or state is ProcessState.FROZEN
     names = ", ".join(part.name for part, _ in several[:3]) + (" ..." if len(several) > 3 else "")
-    who = "the server" if is_all else names
+    whole = watched(trace)
+    who = f"the {whole}" if is_all else names
     verb = "is" if is_all or len(several) == 1 else "are"
     return Fault(
         STOPPED,
-        f"{'SERVER' if is_all else _who(first.role)} {'FROZEN' if state is ProcessState.FROZEN else 'STOPPED'}",
+        f"{whole.upper() if is_all else _who(first.role)} {'FROZEN' if state is ProcessState.FROZEN else 'STOPPED'}",
         first.role,
         f"{who} {verb} {word}, for {_for(trace, first, since)}: nothing that it does goes on",
         tuple(f"{part.name}: {letter} for {_for(trace, part, t)} (/proc/PID/stat)" for part, t in several[:4]),
