@@ -719,6 +719,7 @@ class KernelRows:
         is_shape_shown: Whether grid and block stand in columns of their own, so that names can go without.
         more: Columns that stand behind the duration.
         refused: Why the filter that made these rows could not be read.
+        undecided: Of how many rows nobody can say whether its condition holds, and why.
     """
 
     kernels: Kernels
@@ -727,6 +728,7 @@ class KernelRows:
     is_shape_shown: bool = False
     more: tuple[ColumnField, ...] = ()
     refused: Unknown | None = None
+    undecided: Unknown | None = None
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -805,15 +807,17 @@ class KernelRows:
         )
 
     def why_none(self) -> Unknown | None:
-        """What is wrong with the condition that was asked for."""
-        return self.refused
+        """What is wrong with the condition that was asked for, or of which rows it cannot be told."""
+        return self.refused or (None if self.rows else self.undecided)
 
     def _where(self, condition: str) -> KernelRows:
         # Imported here: few tables are asked for more than names.
         from llmtop.analysis.kernels.where import rows_where
 
-        found = rows_where(self.kernels, self.rows, self.askable, condition)
-        return replace(self, rows=[], refused=found) if isinstance(found, Unknown) else replace(self, rows=found)
+        found = rows_where(self.kernels, self.rows, self.askable, condition, "rows")
+        if isinstance(found, Unknown):
+            return replace(self, rows=[], refused=found)
+        return replace(self, rows=found.rows, undecided=found.undecided)
 
     def _text(self, row: Row) -> str:
         """What else a row is found by."""
