@@ -17,7 +17,7 @@ from llmtop.analysis.kernels.counters import quotient
 from llmtop.analysis.kernels.counting import not_collected, not_counted
 from llmtop.analysis.kernels.table import kernels_of, roofline_view
 from llmtop.frozen import frozen
-from llmtop.model import Unknown
+from llmtop.model import Unknown, UnknownKind
 from llmtop.units import number, percent, si
 
 if TYPE_CHECKING:
@@ -133,7 +133,10 @@ def _unjudged(trace: Trace, launch: int, found: KernelRoofline) -> Unknown | Non
     """Why the work of the launch is not known, with the command that counts it."""
     if not found.refusals:
         return None
-    return replace(not_collected(trace, launch, "work", *_UNTOLD), reason=found.refusals[0].why.reason)
+    why = found.refusals[0].why
+    if why.kind is UnknownKind.NOT_SHOWN:
+        return why
+    return replace(not_collected(trace, launch, "work", *_UNTOLD), reason=why.reason)
 
 
 def _rows(found: KernelRoofline, lacking: Unknown | None) -> Iterator[LevelRow]:
