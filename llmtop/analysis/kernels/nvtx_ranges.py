@@ -381,5 +381,8 @@ class _ChosenCodes:
     def assembly(self, i: int) -> Mapping[int, str] | Unknown:
         return self.whole.assembly(self.launches[i])
 
+    def fused_half(self, i: int) -> Mapping[int, bool] | Unknown:
+        return self.whole.fused_half(self.launches[i])
+
     def within(self, folders: Sequence[pathlib.Path]) -> _ChosenCodes:
         return _ChosenCodes(self.whole.within(folders), self.launches)

@@ -24,10 +24,11 @@ from llmtop.analysis.kernels.bounds import LEANS, Bound, Verdict, bound_by_traff
 from llmtop.analysis.kernels.conditions import looks_like_condition
 from llmtop.analysis.kernels.counters import Counters, first, number, quotient
 from llmtop.analysis.kernels.family import KernelKind, kernel_kind
+from llmtop.analysis.kernels.half import computing_half
 from llmtop.analysis.kernels.launch_times import LaunchTimes, launch_times
 from llmtop.analysis.kernels.names import short_names
 from llmtop.analysis.kernels.nvtx_ranges import Path, launch_ranges, launches_in, merged_ranges
-from llmtop.analysis.kernels.roofline import KernelRoofline, kernel_roofline
+from llmtop.analysis.kernels.roofline import KernelRoofline, has_fused_half, kernel_roofline
 from llmtop.analysis.kernels.shown import SECTIONS, not_shown
 from llmtop.analysis.kernels.stalls import StallBar, Stalls, kernel_stalls, stall_bar
 from llmtop.analysis.kernels.stalls import stall_tree as _stall_tree
@@ -115,15 +116,18 @@ _FACTS: Mapping[What, str] = {
 """What the parts are called where they are missing."""
 
 
-def kernel_facts(metrics: Counters, duration_ns: float | None = None, gpu: str = "") -> KernelFacts:
+def kernel_facts(
+    metrics: Counters, duration_ns: float | None = None, gpu: str = "", half: float | None = None
+) -> KernelFacts:
     """Analyse the counters of one launch.
 
     Args:
         metrics: Its counters.
         duration_ns: As the capture has it; None where it is not known.
         gpu: Its name, for the published peaks where the report holds none.
+        half: See `kernel_roofline`.
     """
-    roofline = kernel_roofline(metrics)
+    roofline = kernel_roofline(metrics, half=half)
     registers = number(metrics, c.REGISTERS)
     board = find_gpu(gpu)
     traffic = dram_traffic(metrics, duration_ns or first(metrics, c.DURATION), board)
@@ -336,7 +340,9 @@ class Kernels:
             return replace(unknown, registers=registers or why, shared_memory=_or(shared, why))
         if i not in self._facts:
             ns = self.table.duration_ns[i]
-            known = kernel_facts(self.table.details.metrics(i), ns if ns == ns else None, self.gpu)
+            metrics = self.table.details.metrics(i)
+            half = computing_half(self.table, i) if has_fused_half(metrics) else None
+            known = kernel_facts(metrics, ns if ns == ns else None, self.gpu, half)
             self._facts[i] = _as_shown(known, self.trace, i)
         return self._facts[i]
 
