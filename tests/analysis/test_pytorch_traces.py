@@ -15,9 +15,17 @@ from llmtop import columns
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, breakdown
 from llmtop.analysis.kernels.lacking import lacking, typed
+from llmtop.analysis.kernels.programs import Words, trains
 from llmtop.analysis.kernels.table import SIZE_NOT_TOLD, kernel_table
 from llmtop.analysis.pages.launch import launch_view
-from llmtop.analysis.rules import host_code
+from llmtop.analysis.rules import (
+    fusion_chances,
+    host_code,
+    kernel_memory_roof,
+    kernel_small_grid,
+    launch_gaps,
+    no_work,
+)
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.timeline.account import idle_account
@@ -174,6 +182,41 @@ def test_an_operator_of_a_library_is_not_the_program_s_own_code(tmp_path: Path) 
     marked = [{**one, "cat": "user_annotation"} if one["name"] == "aten::empty" else one for one in events]
     (own,) = host_code.check(trace_of(tmp_path, marked))
     assert own.message.endswith("runs its own code, most of it in the range aten::empty")
+
+
+@pytest.mark.parametrize(
+    ("name", "lengths", "says"),
+    [
+        ("aten::empty", [900] * 9, "it is a library's code: call it less often"),
+        ("aten::bmm", [10] * 8 + [9000], "most of it is in few of the operator's calls"),
+        ("aten::_cudnn_attention_forward", [10] * 8 + [9000], "cuDNN makes a plan for each new shape"),
+        ("my_ops::encode", [900] * 9, "make this code faster"),
+    ],
+)
+def test_nobody_is_told_to_make_the_code_of_a_library_faster(
+    name: str, lengths: list[int], says: str, tmp_path: Path
+) -> None:
+    starts = [1010 + sum(lengths[:i]) + 100 * i for i in range(9)]
+    events = [span("cpu_op", name, *one) for one in zip(starts, lengths, strict=True)]
+    ends = [start + length + 10 for start, length in zip(starts, lengths, strict=True)]
+    events += [one for i, end in enumerate(ends) for one in kernel_pair(i + 1, end)]
+    other = span("cpu_op", "other", ends[-1] + 100, 4000)  # what is open all the time holds nothing in particular
+    events += [other, *kernel_pair(20, ends[-1] + 4110)]
+    (finding,) = host_code.check(trace_of(tmp_path, events))
+    assert name in finding.message
+    assert finding.action.startswith(says)
+
+
+def test_who_trains_is_told_of_the_optimizer_and_not_of_requests(tmp_path: Path) -> None:
+    assert not trains(trace_of(tmp_path, few_events()))
+    for name, category in (("Optimizer.step#SGD.step", "user_annotation"), ("AddmmBackward0", "cpu_op")):
+        trace = trace_of(tmp_path, [*few_events(), span(category, name, 1500, 60)])
+        assert trains(trace)
+        assert "zero_grad(set_to_none=True)" in fusion_chances._ACTION.of(trace)
+        for module in (fusion_chances, launch_gaps, no_work, kernel_small_grid, kernel_memory_roof):
+            for words in (one for one in vars(module).values() if isinstance(one, Words)):
+                said = words.of(trace)
+                assert not [word for word in ("vLLM", "engine", "request", "token") if word in said], said
 
 
 def test_ranges_as_they_ran_on_the_gpu_are_no_calls_of_a_library(tmp_path: Path) -> None:

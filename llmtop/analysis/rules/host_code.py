@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from llmtop import whats
-from llmtop.analysis.kernels.programs import Words
+from llmtop.analysis.kernels.programs import Words, is_of_torch
 from llmtop.analysis.rules import idle
 from llmtop.analysis.rules.recurrence import Recurrence, recurrence
 from llmtop.analysis.timeline.causes import Cause
@@ -53,7 +54,7 @@ def check(trace: Trace) -> Iterator[Finding]:
                 *_run_dry(lost.worst),
                 *_compiled(lost.worst),
             ),
-            action=_loading(holder, largest) or _action(lost.worst, again),
+            action=_loading(holder, largest) or _of_library(trace, holder, largest) or _action(lost.worst, again),
             no_command="CPU samples in this capture tell where the thread stood" if sampled else "",
         )
 
@@ -89,6 +90,35 @@ def _loading(holder: IdleHolder | None, largest: IdlePart) -> str:
     """What to do where the thread loads batches."""
     names = f"{holder.name if holder else ''} {largest.name}"
     return next((action.pytorch for loader, action in _LOADERS.items() if loader in names), "")
+
+
+_PLANS = re.compile(r"_cudnn_attention")
+"""Operators that have cuDNN make a plan at each new shape (PyTorch, aten/src/ATen/native/cudnn/MHA.cpp)."""
+_FEWER_SHAPES = "have fewer shapes (pad to a few lengths, a cache of fixed size), and run each once before what matters"
+_FIRST_USES = Words(
+    pytorch=f"most of it is in few of the operator's calls, as at the first use of a shape: {_FEWER_SHAPES}",
+    other=f"most of it is in few of its calls, as at the first use of a shape: {_FEWER_SHAPES}",
+)
+_CUDNN = Words(
+    pytorch=f"cuDNN makes a plan for each new shape: {_FEWER_SHAPES}; another backend makes none "
+    "(torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION))",
+    other=f"cuDNN makes a plan for each new shape: {_FEWER_SHAPES}",
+)
+_LIBRARYS = Words(
+    pytorch="it is a library's code: call it less often (larger batches, fused operators, a CUDA graph), or take "
+    "another implementation of the operator; launch further ahead of the GPU",
+    other="it is a library's code: call it less often, or take another implementation; launch further ahead of the GPU",
+)
+
+
+def _of_library(trace: Trace, holder: IdleHolder | None, largest: IdlePart) -> str:
+    """What to do where the code is an operator's, which the program has no hand in; empty where it is not."""
+    if not is_of_torch(largest.name) or _what(trace, largest.name) != "the operator":
+        return ""
+    is_uneven = holder is not None and holder.name == largest.name and holder.is_uneven
+    if not is_uneven:
+        return _LIBRARYS.of(trace)
+    return (_CUDNN if _PLANS.search(largest.name) else _FIRST_USES).of(trace)
 
 
 def _functions(parts: tuple[IdlePart, ...]) -> Iterator[str]:
