@@ -17,10 +17,10 @@ from llmtop.analysis.pages.diff.kernels import kernel_changes
 from llmtop.analysis.pages.diff.ladder import Rung, ladder_of_kernels
 from llmtop.analysis.pages.diff.match import Likeness
 from llmtop.analysis.pages.diff.noise import Noise, noise_of_sum
-from llmtop.analysis.pages.diff.page import diff_sections, facts_said, ladder_section, says
+from llmtop.analysis.pages.diff.page import diff_sections, fact_said, facts_said, ladder_section, says
 from llmtop.analysis.pages.diff.side import sides
 from llmtop.analysis.pages.diff.verdict import Outcome, diff_verdict
-from llmtop.analysis.pages.diff.why import why
+from llmtop.analysis.pages.diff.why import FactChange, why
 from llmtop.model import Issue, Origin, Severity, SpanKind, Stack, Trace, Track, TrackKind, Unknown
 from tests.kernel_traces import (
     COMPUTE,
@@ -408,6 +408,12 @@ def test_what_counters_say_of_a_kernel_that_changed() -> None:
     assert "memory busy 30 % → 85 %" in said
     assert "compute busy" not in said
     assert "stall long_scoreboard 9.00 cycles → 2.00 cycles (×0.22)" in said
+
+
+@pytest.mark.parametrize(("value", "said"), [(4e-4, "0.0004 cycles"), (3.9e-4, "hardly any"), (0.0, "0 cycles")])
+def test_what_is_hardly_there_beside_the_other_has_no_number(value: float, said: str) -> None:
+    assert fact_said(FactChange("stall wait", value, 4.0, "cycles")) == f"stall wait {said} → 4.00 cycles"
+    assert fact_said(FactChange("stall wait", 4.0, value, "cycles")) == f"stall wait 4.00 cycles → {said}"
 
 
 def test_counters_of_several_launches_tell_their_noise() -> None:

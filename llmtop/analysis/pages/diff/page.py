@@ -34,7 +34,7 @@ from llmtop.units import quantity, si
 if TYPE_CHECKING:
     from llmtop.analysis.kernels.breakdown.step_groups import StepGroup
     from llmtop.analysis.pages.diff.ladder import Rung
-    from llmtop.model import Finding, Trace
+    from llmtop.model import Finding, Trace, Value
 
 EXPLAINED = 10
 """Kernels whose counters are told side by side."""
@@ -244,10 +244,25 @@ def facts_said(facts: Sequence[FactChange]) -> str:
 
 
 def fact_said(one: FactChange) -> str:
-    """A fact of both: "occupancy 48 % → 92 %"."""
+    """A fact of both: "occupancy 48 % → 92 %"; what is hardly there beside the other is said to be that."""
     is_told = one.unit not in ("%", "ratio") and 1 / _MOST_TIMES < one.ratio < _MOST_TIMES
     times = f" (×{one.ratio:.2g})" if is_told else ""
-    return f"{one.what} {_value(one.before, one.unit)} → {_value(one.after, one.unit)}{times}"
+    values = " → ".join(
+        HARDLY_ANY if _is_hardly_any(mine, other) else _value(mine, one.unit)
+        for mine, other in ((one.before, one.after), (one.after, one.before))
+    )
+    return f"{one.what} {values}{times}"
+
+
+HARDLY_ANY = "hardly any"
+_HARDLY_ANY = 1e-4
+"""Of the other value: one below it is noise, or what is left over of a mean. Ours."""
+
+
+def _is_hardly_any(mine: Value, other: Value) -> bool:
+    if isinstance(mine, str) or isinstance(other, str):
+        return False
+    return 0 < abs(mine) < _HARDLY_ANY * abs(other)
 
 
 def _value(value: Cell, unit: str) -> str:
