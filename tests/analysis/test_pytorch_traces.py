@@ -41,6 +41,7 @@ from llmtop.model import Trace, Unknown
 from llmtop.parsers.registry import load
 from llmtop.tui.render.launch import launch_lines
 from llmtop.tui.render.look import Look
+from tests.kernel_traces import Launch, report
 from tests.parsers.kineto_files import SHIPPED, few_events, kernel_pair, span, written
 
 US = 1000
@@ -205,6 +206,20 @@ def test_nobody_is_told_to_make_the_code_of_a_library_faster(
     (finding,) = host_code.check(trace_of(tmp_path, events))
     assert name in finding.message
     assert finding.action.startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "does"),
+    [
+        ("void (anonymous namespace)::softmax_warp_backward<float, float, float, 10>(float *)", True),
+        ("flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel", True),
+        ("sm80_xmma_wgrad_implicit_gemm_tf32", True),
+        ("sm80_xmma_dgrad_implicit_gemm_tf32", False),
+        ("flash_fwd_kernel", False),
+    ],
+)
+def test_kernels_tell_that_a_program_trains(kernel: str, *, does: bool) -> None:
+    assert trains(report(Launch(kernel), counted=False)) is does
 
 
 def test_who_trains_is_told_of_the_optimizer_and_not_of_requests(tmp_path: Path) -> None:

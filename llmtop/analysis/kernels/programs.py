@@ -59,14 +59,19 @@ def program_of(trace: Trace) -> Program:
     return Program.PYTORCH if is_python else Program.OTHER
 
 
-_OF_TRAINING = re.compile(r"^Optimizer\.(?:step|zero_grad)|^autograd::engine::|Backward\d*(?:,|$)")
-"""Operators and ranges that PyTorch names as gradients are computed and applied."""
+_OF_TRAINING = re.compile(
+    r"^Optimizer\.(?:step|zero_grad)|^autograd::engine::|Backward\d*(?:,|$)|^RegisterPostBackwardFunction|^FSDP::"
+)
+"""Operators and ranges that PyTorch names as gradients are computed and applied, or will be."""
+_GRADIENTS = re.compile(r"_backward\b|_backward_|_bwd_|wgrad|fused_?adam|FusedOptimizer", re.IGNORECASE)
+"""Kernels that do; that of an input's gradient (dgrad) computes transposed convolutions too."""
 
 
 @lru_cache(maxsize=4)
 def trains(trace: Trace) -> bool:
-    """Whether a PyTorch program computes gradients in a capture, by its operators and ranges."""
-    return any(_count(_OF_TRAINING, marks) for marks in _marks(trace))
+    """Whether a PyTorch program computes gradients, by its operators, ranges and kernels."""
+    names = () if trace.kernels is None else trace.kernels.names
+    return any(_count(_OF_TRAINING, marks) for marks in _marks(trace)) or _count(_GRADIENTS, names) > 0
 
 
 def is_of_torch(operator: str) -> bool:

@@ -113,7 +113,7 @@ _LIBRARYS = Words(
 
 def _of_library(trace: Trace, holder: IdleHolder | None, largest: IdlePart) -> str:
     """What to do where the code is an operator's, which the program has no hand in; empty where it is not."""
-    if not is_of_torch(largest.name) or _what(trace, largest.name) != "the operator":
+    if not is_of_torch(largest.name):  # as an operator, or as the range that nsys makes of one
         return ""
     is_uneven = holder is not None and holder.name == largest.name and holder.is_uneven
     if not is_uneven:
