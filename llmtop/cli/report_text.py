@@ -42,7 +42,7 @@ from llmtop.cli.text_layout import (
     fitting,
     heading,
     in_ascii,
-    row_line,
+    row_lines,
     table_lines,
     wrapped,
 )
@@ -217,12 +217,10 @@ def _table(table: KernelRows, count: int, style: TextStyle) -> Iterator[str]:
     widths = _widths(table, kernel_rows(table, count))
     shown = fitting(table.columns, widths, style.width)
     rows = kernel_rows(table.beside([table.columns[i].key for i in shown]), count)
-    room = widths[0] + max(0, style.width - 1 - sum(widths[i] + 2 for i in shown))
-    whole = max(len(row[0]) for row in rows)
-    widths[0] = min(whole, room) if style.cuts else whole
-    yield row_line([column.title for column in table.columns], table.columns, shown, widths)
-    for texts in (*rows, total_row(table)):
-        yield row_line(texts, table.columns, shown, widths)
+    whole, room = max(len(row[0]) for row in rows), style.width - 1 - sum(widths[i] + 2 for i in shown)
+    widths[0] = style.name_width(whole, widths[0] + room)
+    for texts in ([column.title for column in table.columns], *rows, total_row(table)):
+        yield from row_lines(texts, table.columns, shown, widths, style)
 
 
 def _by(by: PartTable[Any], style: TextStyle) -> Iterator[str]:

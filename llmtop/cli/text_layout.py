@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FALLBACK_SIZE = (100, 24)
 NARROWEST_NAME = 24
+_NAME_IN_FILE = 60
+"""Columns of a table's names where nothing is cut: longer ones have a line of their own."""
 _ASCII = str.maketrans(
     {"–": "-", "·": "|", "…": "~", "→": "->", "×": "x", "µ": "u", "└": "+", "┘": "+", "┌": "+", "┐": "+",
      "─": "-", "│": "|", "├": "+", "┤": "+", "┬": "+", "┴": "+", "┼": "+", "•": "*"}
@@ -51,6 +53,10 @@ class TextStyle:
     def cut(self, text: str, width: int | None = None) -> str:
         """A text of so many columns, or as wide as the output; whole where nothing is cut."""
         return shorten(text, self.width if width is None else width) if self.cuts else text
+
+    def name_width(self, whole: int, room: int) -> int:
+        """How wide a table's names are: as they need where there is room, and in a file some more."""
+        return min(whole, max(room, NARROWEST_NAME if self.cuts else _NAME_IN_FILE))
 
 
 def terminal_style(
@@ -107,9 +113,9 @@ def table_lines(table: TableView, most: int, style: TextStyle) -> Iterator[str]:
     name = next(i for i, column in enumerate(columns) if column.key == "name")
     whole, widths[name] = widths[name], min(widths[name], NARROWEST_NAME)
     shown = fitting(columns, widths, style.width)
-    room = widths[name] + max(0, style.width - 1 - sum(widths[i] + 2 for i in shown))
-    widths[name] = min(whole, room) if style.cuts else whole
-    yield from (row_line(texts, columns, shown, widths) for texts in (titles, *rows))
+    widths[name] = style.name_width(whole, widths[name] + style.width - 1 - sum(widths[i] + 2 for i in shown))
+    for texts in (titles, *rows):
+        yield from row_lines(texts, columns, shown, widths, style)
 
 
 def fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
@@ -123,8 +129,18 @@ def fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> lis
     return shown
 
 
-def row_line(texts: Sequence[str], columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int]) -> str:
-    """One line of a table: of the columns that are shown."""
+def row_lines(
+    texts: Sequence[str], columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int], style: TextStyle
+) -> Iterator[str]:
+    """A row of a table, of the columns that are shown; a name that is not to be cut has a line before it."""
+    name = next(i for i in shown if columns[i].key == "name")
+    if not style.cuts and len(texts[name]) > widths[name]:
+        yield f"  {texts[name]}"
+        texts = ["" if i == name else text for i, text in enumerate(texts)]
+    yield _row_line(texts, columns, shown, widths)
+
+
+def _row_line(texts: Sequence[str], columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int]) -> str:
     cells = []
     for i in shown:
         text = (shorten_kernel if columns[i].key == "name" else shorten)(texts[i], widths[i])

@@ -442,6 +442,9 @@ def test_what_goes_to_a_file_has_whole_names_unless_a_width_is_asked_for(
 
 def test_a_table_in_a_file_has_whole_names() -> None:
     kernel = "gemm_" + "x" * 200
-    trace = made(Launch(kernel))
-    assert kernel in "".join(report_text(trace, TextStyle(100, cuts=False)))
+    trace = made(Launch(kernel), Launch("copy"))
+    lines = "".join(report_text(trace, TextStyle(100, cuts=False))).splitlines()
+    at = lines.index(f"  {kernel}")
+    assert lines[at + 1].split()[:2] == ["50", "%"], "its numbers stand below it"
+    assert max(len(line) for line in lines[at + 1 : at + 4]) <= 140, "and no other row is as wide"
     assert kernel not in "".join(report_text(trace, TextStyle(100)))

@@ -54,7 +54,7 @@ def check(trace: Trace) -> Iterator[Finding]:
                 *_run_dry(lost.worst),
                 *_compiled(lost.worst),
             ),
-            action=_loading(holder, largest) or _of_library(trace, holder, largest) or _action(lost.worst, again),
+            action=_loading(holder, largest) or _of_library(trace, holder, lost) or _action(lost.worst, again),
             no_command="CPU samples in this capture tell where the thread stood" if sampled else "",
         )
 
@@ -111,9 +111,11 @@ _LIBRARYS = Words(
 )
 
 
-def _of_library(trace: Trace, holder: IdleHolder | None, largest: IdlePart) -> str:
-    """What to do where the code is an operator's, which the program has no hand in; empty where it is not."""
-    if not is_of_torch(largest.name):  # as an operator, or as the range that nsys makes of one
+def _of_library(trace: Trace, holder: IdleHolder | None, lost: idle.Stake) -> str:
+    """What to do where most of it is an operator's code, which the program has no hand in; empty where it is not."""
+    largest, *_ = lost.together
+    # As an operator, or as the range that nsys makes of one.
+    if not is_of_torch(largest.name) or 2 * largest.ns <= sum(part.ns for part in lost.together):
         return ""
     is_uneven = holder is not None and holder.name == largest.name and holder.is_uneven
     if not is_uneven:
