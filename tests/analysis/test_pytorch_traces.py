@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from llmtop import columns
+from llmtop import columns, ids
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, breakdown
 from llmtop.analysis.kernels.lacking import lacking, typed
@@ -31,6 +31,7 @@ from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.timeline.account import idle_account
 from llmtop.analysis.timeline.capture import capture_length
 from llmtop.analysis.timeline.causes import Cause
+from llmtop.analysis.timeline.holders import idle_holder
 from llmtop.analysis.timeline.memory import memory_pools
 from llmtop.analysis.timeline.span_rows import TITLES, span_rows
 from llmtop.cli.report_csv import report_csv
@@ -208,6 +209,26 @@ def test_nobody_is_told_to_make_the_code_of_a_library_faster(
     (finding,) = host_code.check(trace_of(tmp_path, events))
     assert name in finding.message
     assert finding.action.startswith(says)
+
+
+def test_several_operators_are_a_library_s_code_together(tmp_path: Path) -> None:
+    names = ["aten::empty", "aten::view", "aten::slice", "mine"]
+    events = [span("cpu_op", names[i % 4], 1010 + 1000 * i, 900) for i in range(12)]
+    events += [one for i in range(12) for one in kernel_pair(i + 1, 1920 + 1000 * i)]
+    (finding,) = host_code.check(trace_of(tmp_path, events))
+    assert finding.action.startswith("it is a library's code")
+
+
+def test_what_holds_the_idle_time_of_other_findings_is_no_evidence_of_this_one(tmp_path: Path) -> None:
+    """Of 9 ms within an annotation 8 are those of launches, one by one."""
+    events = [span("user_annotation", "forward", 1000, 9000), span("cpu_op", "aten::empty", 1010, 900)]
+    events += kernel_pair(1, 1920)
+    events += [one for i in range(400) for one in kernel_pair(2 + i, 2000 + 20 * i)]
+    trace = trace_of(tmp_path, [*events, span("user_annotation", "after", 10_500, 3000)])
+    holder = idle_holder(trace, ids.gpu(0))
+    assert holder is not None
+    (finding,) = host_code.check(trace)
+    assert not [said for said in finding.evidence if said.startswith("within ")]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         where = f", {amount} of it in {_what(trace, largest.name)} {largest.name}" if largest.name else ""
         sampled = tuple(_functions(lost.worst.details))
         again = recurrence(trace, lost.worst.gpu.gpu, largest.name) if largest.name else None
-        holder = idle_holder(trace, lost.worst.gpu.gpu)
+        holder = _holder(trace, lost)
         yield idle.finding(
             trace,
             lost,
@@ -57,6 +57,12 @@ def check(trace: Trace) -> Iterator[Finding]:
             action=_loading(holder, largest) or _of_library(trace, holder, lost) or _action(lost.worst, again),
             no_command="CPU samples in this capture tell where the thread stood" if sampled else "",
         )
+
+
+def _holder(trace: Trace, lost: idle.Stake) -> IdleHolder | None:
+    """The ranges that hold most of the GPU's idle time, if most of what they hold is this rule's."""
+    holder = idle_holder(trace, lost.worst.gpu.gpu)
+    return holder if holder is not None and 2 * lost.worst.ns >= holder.idle_ns else None
 
 
 def _what(trace: Trace, name: str) -> str:
@@ -112,13 +118,13 @@ _LIBRARYS = Words(
 
 
 def _of_library(trace: Trace, holder: IdleHolder | None, lost: idle.Stake) -> str:
-    """What to do where most of it is an operator's code, which the program has no hand in; empty where it is not."""
+    """What to do where most of it is the code of operators, which the program has no hand in; empty where it is not."""
     largest, *_ = lost.together
-    # As an operator, or as the range that nsys makes of one.
-    if not is_of_torch(largest.name) or 2 * largest.ns <= sum(part.ns for part in lost.together):
+    whole = sum(part.ns for part in lost.together)
+    # As operators, or as the ranges that nsys makes of them.
+    if 2 * sum(part.ns for part in lost.together if is_of_torch(part.name)) <= whole:
         return ""
-    is_uneven = holder is not None and holder.name == largest.name and holder.is_uneven
-    if not is_uneven:
+    if 2 * largest.ns <= whole or holder is None or holder.name != largest.name or not holder.is_uneven:
         return _LIBRARYS.of(trace)
     return (_CUDNN if _PLANS.search(largest.name) else _FIRST_USES).of(trace)
 
