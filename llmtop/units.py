@@ -8,14 +8,16 @@ from collections.abc import Callable
 from llmtop.model import NS_PER_S
 
 _SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_WITH_EXPONENT = 1e-4
+"""Below it Python writes one."""
 _BINARY = ((1 << 50, "Pi"), (1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 
 
 def number(value: float) -> str:
     """Three significant digits, without an exponent and without trailing zeros that say nothing.
 
-    >>> [number(v) for v in (0, 0.0123, 1.5, 12.34, 123.4, 98765)]
-    ['0', '0.012', '1.50', '12.3', '123', '98765']
+    >>> [number(v) for v in (0, 0.0123, 1.5, 12.34, 123.4, 98765, 2.34e-6, 1e-5)]
+    ['0', '0.012', '1.50', '12.3', '123', '98765', '0.0000023', '0.00001']
     """
     if value == 0:
         return "0"
@@ -24,7 +26,9 @@ def number(value: float) -> str:
         return f"{value:.0f}"
     if size >= 9.995:
         return f"{value:.1f}"
-    return f"{value:.2f}" if size >= 0.1 else f"{value:.2g}"
+    if size >= 0.1:
+        return f"{value:.2f}"
+    return f"{value:.2g}" if size >= _WITH_EXPONENT else f"{value:.{1 - math.floor(math.log10(size))}f}".rstrip("0")
 
 
 def si(value: float, unit: str = "") -> str:

@@ -50,6 +50,8 @@ SHAPES: Final = What("shapes")
 ALLOCATIONS: Final = What("allocations")
 PYTHON_CALLS: Final = What("Python calls")
 SERIES: Final = What("series")
+OTHER_METRICS: Final = What("other metrics")
+"""What was collected of kernels, and is not on a printed page."""
 # What counters tell of a kernel.
 BOUND: Final = What("bound")
 ROOFLINE: Final = What("roofline")

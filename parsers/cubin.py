@@ -46,6 +46,15 @@ class Cubin:
             return found
         return next((one for one in self._functions.values() if one.name == name), None)
 
+    def code(self, function: Symbol) -> bytes:
+        """The machine code of a function."""
+        try:
+            sections = self._elf.sections
+            found = self._elf.content(sections[function.section]) if function.section < len(sections) else b""
+        except ElfFormatError as error:
+            raise CubinError(str(error)) from error
+        return found[function.value : function.value + function.size]
+
     def lines(self, function: Symbol) -> LineTable:
         """The lines of the source that a function was made from; none where it was compiled without them."""
         return self._lines(_LINES, function)

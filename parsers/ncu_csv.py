@@ -81,6 +81,7 @@ _TABLED = frozenset(
 )
 _READ_KERNELS = 4
 _WHOLE = "open the .ncu-rep that it was printed from"
+_ALL = f"{_WHOLE}, or print that with --page raw"
 _NO_INSTANCES = Unknown("a printed page has no values by instruction or unit", _WHOLE)
 
 csv.field_size_limit(LONGEST_LINE)  # Python's limit is shorter than a metric with its values by instruction
@@ -490,8 +491,8 @@ def _distinct(identities: Iterable[Mapping[str, str]], column: str) -> str:
 def _missing(table: KernelTable, launches: Sequence[PrintedLaunch]) -> Iterator[Missing]:
     """What no printed page, or not this one, has."""
     if any(isinstance(launch.page, _DetailsPage) for launch in launches):
-        reason = "the details page has what sections show first: --page raw has all that was collected"
-        yield Missing(whats.told("other metrics"), Unknown(reason, _WHOLE, UnknownKind.NOT_COUNTED))
+        reason = "the details page has what sections show first, and not all that was collected"
+        yield Missing(whats.OTHER_METRICS, Unknown(reason, _ALL, UnknownKind.NOT_SHOWN))
     yield Missing(
         whats.TIMELINE, Unknown("Nsight Compute runs kernels one by one, so a page has no timeline", TIMELINE)
     )

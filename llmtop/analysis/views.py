@@ -78,7 +78,7 @@ class TableView(Protocol):
         ...
 
     def why_none(self) -> Unknown | None:
-        """Why a filter could not be read, and so leaves no row; None where it could."""
+        """Why a filter could not be read or asked, and so leaves no row; None where it could."""
         ...
 
 

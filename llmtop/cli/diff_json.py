@@ -75,14 +75,16 @@ def report_document(name: str, trace: Trace) -> Json:
 
 def _rung(one: Rung) -> Json:
     why = one.why_not or _NO_TIME
+    why_no_speed = one.other_work or why
     return {
         "name": one.name,
         "ns": fact(one.ns, why),
         "baseline_ns": fact(one.baseline_ns, why),
-        "times_as_fast": fact(one.speed, why),
-        "of_best": fact(one.of_best, why),
+        "times_as_fast": fact(one.speed, why_no_speed),
+        "of_best": fact(one.of_best, why_no_speed),
         "beyond_noise": one.is_beyond_noise,
         "flops_per_s": None if one.flops_per_s is None else fact(one.flops_per_s),
+        "flop": None if one.flop is None else fact(one.flop),
         "bound": one.bound,
     }
 

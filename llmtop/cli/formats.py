@@ -33,7 +33,7 @@ _TAIL = """\
 - Values are in base units whatever unit and language they were printed in, and as exact as they were printed.
 - `--page raw` has all metrics and the GPU, `--page details` has sections and rules; labels of sections are metrics by
   the names of 2020.1 to 2025.3, and labels of other sections stay as they are. Values by instruction, source and
-  machine code are in the `.ncu-rep` alone.
+  machine code are in the `.ncu-rep` alone, and what sections show in charts is on no details page.
 - Pages of several runs may stand in one file: `cat kernel_*.csv | llmtop report -` shows them together. What the tool
   and the program say meanwhile may stand between.
 

@@ -9,7 +9,7 @@ from llmtop.analysis.pages.series import SeriesTable, series_table
 from llmtop.analysis.tables import csv_of_rows
 from llmtop.cli.documents import fact
 from llmtop.cli.part_table import PartTable, WantedTable
-from llmtop.model import Unknown
+from llmtop.model import NS_PER_S, Unknown
 
 if TYPE_CHECKING:
     from llmtop.cli.documents import Json
@@ -35,21 +35,30 @@ def series_records(table: SeriesTable) -> Iterator[dict[str, str | float | Unkno
     for key in table.keys:
         track, metric = key
         row = table.row(key)
+        unit, scale = ("ratio", 1 / NS_PER_S) if row.unit == _TIME_IN_TIME else (row.unit, 1)
         yield {
             "track": track,
             "of": row.track,
             "metric": metric,
             "title": row.title,
-            "unit": row.unit,
+            "unit": unit,
             "source": row.source,
             "samples": len(row.values),
             "seconds": row.seconds,
-            "last": row.last,
+            "last": _scaled(row.last, scale),
             "last_said": row.last_said,
-            "least": row.least,
-            "mean": row.mean,
-            "most": row.most,
+            "least": _scaled(row.least, scale),
+            "mean": _scaled(row.mean, scale),
+            "most": _scaled(row.most, scale),
         }
+
+
+_TIME_IN_TIME = "ns/s"
+"""Of a counter of times its growth a second: a share of the time, which nobody reads in billionths."""
+
+
+def _scaled(value: float | Unknown, scale: float) -> float | Unknown:
+    return value if isinstance(value, Unknown) else value * scale
 
 
 def _document(row: dict[str, str | float | Unknown]) -> Json:

@@ -42,12 +42,12 @@ from llmtop.cli.text_layout import (
     fitting,
     heading,
     in_ascii,
-    row_line,
+    row_lines,
     table_lines,
     wrapped,
 )
 from llmtop.model import SpanKind, Trace, Unknown
-from llmtop.text import listed, shorten
+from llmtop.text import listed
 from llmtop.units import duration, number, percent, si
 
 _KERNELS = 20
@@ -133,7 +133,7 @@ def _observed(trace: Trace, style: TextStyle) -> Iterator[str]:
 
 def _head(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
     origin = trace.origin
-    yield shorten(origin.path, style.width)
+    yield style.cut(origin.path)
     for message in damage(trace):
         yield from wrapped(f"damaged: {message}", style, "  ", "    ")
     tool = " ".join(part for part in (origin.kind, origin.tool_version) if part)
@@ -155,7 +155,7 @@ def _head(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
 def _kernels(trace: Trace, style: TextStyle) -> Iterator[str]:
     table = kernel_table(trace, Grouping.SHAPE)
     yield from heading("Kernels", style)
-    yield from _table(table, min(_KERNELS, len(table)), style.width)
+    yield from _table(table, min(_KERNELS, len(table)), style)
     if len(table) > _KERNELS:
         yield f"  and {len(table) - _KERNELS} more (--format csv lists all)"
 
@@ -196,7 +196,7 @@ def _ranges(trace: Trace, style: TextStyle) -> Iterator[str]:
         head = (
             f"  {percent(100 * share.share):>6}  {duration(share.total_ns):>8}  {counted(share.launches, 'launch'):>15}"
         )
-        yield shorten(f"{head}  {times:>11}  {share.name}", style.width)
+        yield style.cut(f"{head}  {times:>11}  {share.name}")
     if len(shares) > _RANGES:
         yield f"  and {len(shares) - _RANGES} more"
     if any(share.names > 1 for share in shares[:_RANGES]):
@@ -208,20 +208,19 @@ def _families(trace: Trace, style: TextStyle) -> Iterator[str]:
     for share in family_shares(trace):
         head = f"  {percent(100 * share.share):>6}  {share.family:<18}  {duration(share.total_ns):>8}"
         line = f"{head}  {counted(share.launches, 'launch'):>15}  {', '.join(share.longest)}"
-        yield line if len(line) <= style.width else line[: style.width - 1] + "…"
+        yield line if len(line) <= style.width or not style.cuts else line[: style.width - 1] + "…"
     yield from wrapped(other_kinds(trace), style, "  ", "    ")
 
 
-def _table(table: KernelRows, count: int, width: int) -> Iterator[str]:
+def _table(table: KernelRows, count: int, style: TextStyle) -> Iterator[str]:
     """The first rows, with as many columns as fit, the name taking what is left over."""
     widths = _widths(table, kernel_rows(table, count))
-    shown = fitting(table.columns, widths, width)
+    shown = fitting(table.columns, widths, style.width)
     rows = kernel_rows(table.beside([table.columns[i].key for i in shown]), count)
-    spare = width - 1 - sum(widths[i] + 2 for i in shown)
-    widths[0] = min(widths[0] + max(0, spare), max(len(row[0]) for row in rows))
-    yield row_line([column.title for column in table.columns], table.columns, shown, widths)
-    for texts in (*rows, total_row(table)):
-        yield row_line(texts, table.columns, shown, widths)
+    whole, room = max(len(row[0]) for row in rows), style.width - 1 - sum(widths[i] + 2 for i in shown)
+    widths[0] = style.name_width(whole, widths[0] + room)
+    for texts in ([column.title for column in table.columns], *rows, total_row(table)):
+        yield from row_lines(texts, table.columns, shown, widths, style)
 
 
 def _by(by: PartTable[Any], style: TextStyle) -> Iterator[str]:
@@ -257,7 +256,7 @@ def _roofline(trace: Trace, style: TextStyle) -> Iterator[str]:
         for mark, point in marks:
             of_roof = "" if point.roof_fraction is None else f", {percent(100 * point.roof_fraction)} of the roof"
             where = f"{number(point.intensity)} FLOP/B, {si(point.flops_per_s, 'FLOP/s')} {point.precision}{of_roof}"
-            yield f"  {mark} {where}  {shorten(point.label, max(20, style.width - len(where) - 6))}"
+            yield f"  {mark} {where}  {style.cut(point.label, max(20, style.width - len(where) - 6))}"
         if len(view.points) > len(marks):
             yield f"  and {len(view.points) - len(marks)} more, which are not drawn"
         roofs = ", ".join(_roof(roof.level, roof.kind, roof.value) for roof in view.roofs)
@@ -266,7 +265,7 @@ def _roofline(trace: Trace, style: TextStyle) -> Iterator[str]:
         yield from wrapped(f"no point: {view.why_not}", style, "  ", "    ")
         return
     for refusal in view.refusals[:_REFUSED]:
-        yield from wrapped(f"not on it: {shorten(refusal.label, 40)}: {refusal.why}", style, "  ", "    ")
+        yield from wrapped(f"not on it: {style.cut(refusal.label, 40)}: {refusal.why}", style, "  ", "    ")
     if len(view.refusals) > _REFUSED:
         yield f"  not on it: {len(view.refusals) - _REFUSED} more"
 
@@ -296,11 +295,12 @@ def _stalls(trace: Trace, style: TextStyle) -> Iterator[str]:
     if not measured:
         why = next((bar.why_not for bar in bars if bar.why_not), Unknown("not collected"))
         yield from wrapped(str(why), style, "  ", "    ")
-    name_width = max((min(len(bar.kernel), NARROWEST_NAME) for bar in measured), default=0)
-    for bar in measured:
+    names = [style.cut(bar.kernel, NARROWEST_NAME) for bar in measured]
+    name_width = max(map(len, names), default=0)
+    for name, bar in zip(names, measured, strict=True):
         reasons = ", ".join(f"{reason} {percent(100 * share)}" for reason, share in _main_reasons(bar))
         busy = " (schedulers are busy: costs little)" if bar.starved is False else ""
-        yield f"  {shorten(bar.kernel, name_width):<{name_width}}  {reasons}{busy}"
+        yield f"  {name:<{name_width}}  {reasons}{busy}"
     yield from _glossary(bars[:_KERNELS], measured, style)
 
 
@@ -324,9 +324,8 @@ def _functions(trace: Trace, style: TextStyle) -> Iterator[str]:
         yield from heading(f"Stacks: {one.title}", style)
         yield "     own   with what it calls"
         for share in one.shares[:_FUNCTIONS]:
-            yield shorten(
-                f"  {percent(100 * share.own_share):>6}  {percent(100 * share.total_share):>6}  {share.name}",
-                style.width,
+            yield style.cut(
+                f"  {percent(100 * share.own_share):>6}  {percent(100 * share.total_share):>6}  {share.name}"
             )
         if len(one.shares) > _FUNCTIONS:
             yield f"  and {counted(len(one.shares) - _FUNCTIONS, 'more function')} (--format csv lists all)"
@@ -382,12 +381,12 @@ def _idle_of(gpu: IdleOfGpu, style: TextStyle) -> Iterator[str]:
     for row in gpu.rows[:_IDLE_PARTS]:
         what = f"{row.title}: {row.name}" if row.name else row.title
         gaps = f"{counted(row.gaps, 'gap')}, longest {duration(row.longest_ns)}"
-        yield shorten(f"  {duration(row.ns):>8}  {percent(100 * row.share):>6}  {what}  ({gaps})", style.width)
+        yield style.cut(f"  {duration(row.ns):>8}  {percent(100 * row.share):>6}  {what}  ({gaps})")
     rest = gpu.rows[_IDLE_PARTS:]
     if rest:
         share = percent(100 * sum(row.share for row in rest))
         what = f"  {duration(sum(row.ns for row in rest)):>8}  {share:>6}  {_further(rest)}"
-        yield shorten(what, style.width)
+        yield style.cut(what)
 
 
 def _further(rest: Sequence[IdleRow]) -> str:
@@ -418,7 +417,7 @@ def _findings(trace: Trace, style: TextStyle) -> Iterator[str]:
     for finding in findings:
         yield from wrapped(f"{finding.severity}: {finding.headline()}", style, "  ", "    ")
         for evidence in finding.evidence:
-            brief = textwrap.shorten(evidence, _LONGEST_EVIDENCE, placeholder=" …")
+            brief = textwrap.shorten(evidence, _LONGEST_EVIDENCE, placeholder=" …") if style.cuts else evidence
             yield from wrapped(brief, style, "    • ", "      ")
         yield from wrapped(finding.action, style, "    → ", "      ")
         if finding.next_command:

@@ -105,6 +105,7 @@ def _spread(spread: Spread) -> Json:
         "median_ns": spread.median_ns,
         "p95_ns": spread.p95_ns,
         "p99_ns": spread.p99_ns,
+        "longest_ns": spread.longest_ns,
         "slow_from_ns": spread.slow_from_ns,
         "kernels": fact(NO_CALLS if spread.kernels is None else spread.kernels),
         "exposed_ns": spread.exposed_ns,

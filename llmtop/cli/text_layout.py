@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FALLBACK_SIZE = (100, 24)
 NARROWEST_NAME = 24
+_NAME_IN_FILE = 60
+"""Columns of a table's names where nothing is cut: longer ones have a line of their own."""
 _ASCII = str.maketrans(
     {"–": "-", "·": "|", "…": "~", "→": "->", "×": "x", "µ": "u", "└": "+", "┘": "+", "┌": "+", "┐": "+",
      "─": "-", "│": "|", "├": "+", "┤": "+", "┬": "+", "┴": "+", "┼": "+", "•": "*"}
@@ -38,6 +40,7 @@ class TextStyle:
         ascii_only: Only ASCII can be written.
         each_range: NVTX ranges stand by their full names.
         by: The table that is added; None for none.
+        cuts: Names that do not fit are cut: of a file they stay whole, as no other place has room for them.
     """
 
     width: int = 100
@@ -45,18 +48,31 @@ class TextStyle:
     ascii_only: bool = False
     each_range: bool = False
     by: PartTable[Any] | None = None
+    cuts: bool = True
+
+    def cut(self, text: str, width: int | None = None) -> str:
+        """A text of so many columns, or as wide as the output; whole where nothing is cut."""
+        return shorten(text, self.width if width is None else width) if self.cuts else text
+
+    def name_width(self, whole: int, room: int) -> int:
+        """How wide a table's names are: as they need where there is room, and in a file some more."""
+        return min(whole, max(room, NARROWEST_NAME if self.cuts else _NAME_IN_FILE))
 
 
 def terminal_style(
     *, each_range: bool = False, by: PartTable[Any] | None = None, to_terminal: bool = True
 ) -> TextStyle:
-    """What standard output can show; of a file, nothing but its width is asked."""
+    """What standard output can show; of a file, nothing but its width is asked.
+
+    Where it goes to no terminal, paragraphs have a width, and names are cut only where somebody asked for one.
+    """
     from llmtop.tui.terminal import is_ascii_only
 
     width = shutil.get_terminal_size(FALLBACK_SIZE).columns
+    cuts = "COLUMNS" in os.environ or (to_terminal and sys.stdout.isatty())
     if not to_terminal:
-        return TextStyle(width, each_range=each_range, by=by)
-    return TextStyle(width, _is_colourful(), is_ascii_only(os.environ, sys.stdout.encoding), each_range, by)
+        return TextStyle(width, each_range=each_range, by=by, cuts=cuts)
+    return TextStyle(width, _is_colourful(), is_ascii_only(os.environ, sys.stdout.encoding), each_range, by, cuts)
 
 
 def _is_colourful() -> bool:
@@ -72,7 +88,7 @@ def in_ascii(line: str) -> str:
 def heading(text: str, style: TextStyle) -> Iterator[str]:
     """An empty line, and the text."""
     yield ""
-    text = shorten(text, max(style.width, 40))
+    text = style.cut(text, max(style.width, 40))
     yield f"\x1b[1m{text}\x1b[0m" if style.bold else text
 
 
@@ -97,8 +113,9 @@ def table_lines(table: TableView, most: int, style: TextStyle) -> Iterator[str]:
     name = next(i for i, column in enumerate(columns) if column.key == "name")
     whole, widths[name] = widths[name], min(widths[name], NARROWEST_NAME)
     shown = fitting(columns, widths, style.width)
-    widths[name] = min(whole, widths[name] + max(0, style.width - 1 - sum(widths[i] + 2 for i in shown)))
-    yield from (row_line(texts, columns, shown, widths) for texts in (titles, *rows))
+    widths[name] = style.name_width(whole, widths[name] + style.width - 1 - sum(widths[i] + 2 for i in shown))
+    for texts in (titles, *rows):
+        yield from row_lines(texts, columns, shown, widths, style)
 
 
 def fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
@@ -112,8 +129,18 @@ def fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> lis
     return shown
 
 
-def row_line(texts: Sequence[str], columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int]) -> str:
-    """One line of a table: of the columns that are shown."""
+def row_lines(
+    texts: Sequence[str], columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int], style: TextStyle
+) -> Iterator[str]:
+    """A row of a table, of the columns that are shown; a name that is not to be cut has a line before it."""
+    name = next(i for i in shown if columns[i].key == "name")
+    if not style.cuts and len(texts[name]) > widths[name]:
+        yield f"  {texts[name]}"
+        texts = ["" if i == name else text for i, text in enumerate(texts)]
+    yield _row_line(texts, columns, shown, widths)
+
+
+def _row_line(texts: Sequence[str], columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int]) -> str:
     cells = []
     for i in shown:
         text = (shorten_kernel if columns[i].key == "name" else shorten)(texts[i], widths[i])

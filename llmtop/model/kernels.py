@@ -216,6 +216,10 @@ class KernelCodes(Protocol):
         """The text of its instructions by address: may run a disassembler, for seconds."""
         ...
 
+    def fused_half(self, i: int) -> Mapping[int, bool] | Unknown:
+        """Of each fused multiply-add in half precision, by address, whether it computes: others make a constant."""
+        ...
+
     def within(self, folders: Sequence[Path]) -> KernelCodes:
         """The same, which looks for source files in these folders too."""
         ...

@@ -21,6 +21,8 @@ class UnknownKind(StrEnum):
     """It is there, and the server does not use it."""
     NOT_COUNTED = "not counted"
     """Nsight Compute has it, where it is asked for another section."""
+    NOT_SHOWN = "not shown"
+    """It was collected, and what is opened is a page of it that leaves it out."""
     NOT_ASKED = "not asked"
     """The file has it, outside of what was to be looked at."""
     PASSING = "passing"

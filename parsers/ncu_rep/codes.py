@@ -18,13 +18,14 @@ from llmtop.parsers.ncu_rep import ncu_rep_pb2 as pb
 from llmtop.parsers.ncu_rep.container import Extent
 from llmtop.parsers.ncu_rep.details import StoredValues, value_of
 from llmtop.parsers.ncu_rep.sources import StoredCode, stored_code, stored_id
+from llmtop.parsers.sass import WIDE, fused_half
 from llmtop.parsers.source_files import MAX_SOURCE, found_source, source_lines
 from llmtop.text import clean
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from llmtop.parsers.cubin import Cubin
+    from llmtop.parsers.cubin import Cubin, CubinError
     from llmtop.parsers.line_table import SourceName
     from llmtop.parsers.ncu_rep.container import ReportFile
 
@@ -32,8 +33,8 @@ _KEPT = 2
 """Kernels kept decoded."""
 _SAMPLED = "smsp__pcsamp_"
 _EXECUTED = frozenset({"inst_executed", "thread_inst_executed"})
-_WIDE, _FIRST_WIDE = 16, 7
-"""Bytes of an instruction from Volta on. Before it words that schedule others stand between: these have no values."""
+_FIRST_WIDE = 7
+"""The compute capability of Volta. Before it words that schedule others stand between: these have no values."""
 _MEMORY = 1 << 64
 _MOST_INSTRUCTIONS = 1 << 20
 _NOT_SAMPLED = Unknown("nothing was collected by instruction", "add --section SourceCounters")
@@ -42,6 +43,7 @@ _NO_LINES = Unknown(
 )
 _NO_PTX = Unknown("the kernel has no PTX text with it", "compile it with nvcc -lineinfo")
 _NOT_LOADED = Unknown("the report does not tell where the kernel's machine code was loaded")
+_OLDER = Unknown("instructions of GPUs before Volta are not looked into")
 _NO_CUBIN = Unknown("the report does not hold the kernel's machine code", "capture it with ncu 2021.2 or newer")
 
 
@@ -91,6 +93,9 @@ class ReportCodes:
         self._find = partial(_code_of, file, lru_cache(1)(partial(_codes_by_id, file, tuple(sources))))
         self._launch = lru_cache(_KEPT)(partial(_launch, file, kernels, names, self._find))
         self._code = lru_cache(_KEPT)(partial(_kernel_code, file, self._launch))
+
+    def fused_half(self, i: int) -> Mapping[int, bool] | Unknown:
+        return _fused_half(self._file, self._launch(i))
 
     def within(self, folders: Sequence[Path]) -> ReportCodes:
         """The same, that looks for source files in these folders too."""
@@ -244,9 +249,33 @@ def _kernel_code(file: ReportFile, launch_of: Callable[[int], _Launch], i: int) 
         functions = _functions_hit(code, launch.addresses, cubin)
         return _with_lines(launch, code, functions, cubin) if functions else _without_lines(launch, _NOT_LOADED)
     except CubinError as error:
-        return _without_lines(
-            launch, Unknown(f"the kernel's machine code is damaged: {error}", "copy the report again")
-        )
+        return _without_lines(launch, _damaged(error))
+
+
+def _fused_half(file: ReportFile, launch: _Launch) -> Mapping[int, bool] | Unknown:
+    code = launch.code
+    if code is None or code.cubin is None:
+        return _NO_CUBIN
+    if code.major < _FIRST_WIDE:
+        return _OLDER
+    from llmtop.parsers.cubin import Cubin, CubinError
+
+    try:
+        cubin = Cubin(partial(_read_within, file, code.cubin), code.cubin.size)
+        functions = _functions_hit(code, launch.addresses, cubin)
+        symbols = ((one.start, cubin.function(one.symbol, one.name)) for one in functions)
+        return {
+            start + offset: computes
+            for start, symbol in symbols
+            if symbol is not None
+            for offset, computes in fused_half(cubin.code(symbol)).items()
+        }
+    except CubinError as error:
+        return _damaged(error)
+
+
+def _damaged(error: CubinError) -> Unknown:
+    return Unknown(f"the kernel's machine code is damaged: {error}", "copy the report again")
 
 
 def _read_within(file: ReportFile, extent: Extent, offset: int, size: int) -> bytes:
@@ -270,13 +299,13 @@ def _functions_hit(code: StoredCode, addresses: Sequence[int], cubin: Cubin) -> 
 def _with_lines(launch: _Launch, code: StoredCode, functions: Sequence[_Function], cubin: Cubin) -> KernelCode:
     """All instructions of these functions, whether they have values or not, and those outside of them that have."""
     addresses = set(launch.addresses)
-    if sum(one.size for one in functions) > _MOST_INSTRUCTIONS * _WIDE:
+    if sum(one.size for one in functions) > _MOST_INSTRUCTIONS * WIDE:
         return _without_lines(
             launch, Unknown("the kernel's machine code is damaged: its functions are longer than any")
         )
     if code.major >= _FIRST_WIDE:
         for one in functions:
-            addresses.update(range(one.start, one.start + one.size, _WIDE))
+            addresses.update(range(one.start, one.start + one.size, WIDE))
     rows = _Rows(sorted(addresses))
     for one in functions:
         rows.add(one, cubin)

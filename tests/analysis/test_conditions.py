@@ -14,11 +14,12 @@ from llmtop.analysis.kernels.conditions import (
     holds,
     looks_like_condition,
 )
+from llmtop.analysis.kernels.nvtx_ranges import in_range
 from llmtop.analysis.kernels.only_where import only_where
 from llmtop.analysis.kernels.table import Grouping, kernel_table, kernels_of
 from llmtop.model import Trace, Unknown
 from llmtop.parsers.registry import load
-from tests.kernel_traces import LADDER, LLAMA, Launch
+from tests.kernel_traces import LADDER, LLAMA, OCCUPANCY, TIMELINE, Launch
 from tests.kernel_traces import report as made
 
 A, B, C = (Comparison(name, "=", "1") for name in "abc")
@@ -128,7 +129,7 @@ def test_what_cannot_be_compared_says_how_to(text: str, cell: float, unit: str, 
 
 def chosen(trace: Trace, text: str, grouping: Grouping = Grouping.SHAPE) -> list[str]:
     rows = kernel_table(trace, grouping).filtered(text)
-    assert rows.why_none() is None
+    assert rows.refused is None
     return [rows.kernels.short_name(rows.launch(i)) for i in range(len(rows))]
 
 
@@ -202,3 +203,44 @@ def test_the_parts_of_a_report_keep_their_place_in_the_capture() -> None:
 
 def test_no_kernel_is_said() -> None:
     assert only_where(load(LADDER), "dram% > 200") == Unknown("there is no kernel for which dram% > 200")
+
+
+def test_what_no_kernel_has_is_said_with_what_brings_it() -> None:
+    """That none is above and that none is below would both be made up."""
+    for text in ("dram% > 3", "dram% < 300", "not (dram% > 3)"):
+        why = only_where(load(TIMELINE), text)
+        assert isinstance(why, Unknown)
+        assert why.reason == "dram% is not known of any of the kernels: a timeline has no counters"
+        assert why.remedy.startswith("ncu --profile-from-start off --kernel-name nvjet_")
+    both = only_where(load(TIMELINE), "occ < 50 and dram% > 1")
+    assert isinstance(both, Unknown)
+    assert both.reason.startswith("occ and dram% are not known of any of the kernels: ")
+    assert "there is no kernel for which" in str(only_where(load(TIMELINE), "dram% > 3 and calls > 1000000"))
+
+
+def test_of_how_many_kernels_it_is_not_known_is_said() -> None:
+    trace = made(Launch("k", metrics={OCCUPANCY: 40.0}), Launch("l"), Launch("m"))
+    of_two = "occ is not known of 2 of 3 kernels: occupancy not collected (add --section Occupancy)"
+    assert only_where(trace, "occ > 50") == Unknown(
+        f"there is no kernel for which occ > 50; {of_two.partition(' (')[0]}", "add --section Occupancy"
+    )
+    some = only_where(trace, "occ < 50")
+    assert isinstance(some, Trace)
+    assert in_range(some) == f"only kernels for which occ < 50; {of_two}"
+    rows = kernel_table(trace, Grouping.SHAPE).filtered("occ > 50")
+    assert str(rows.why_none()) == of_two.replace("kernels", "rows")
+
+
+def test_a_metric_that_was_counted_of_some_kernels_is_not_known_of_others() -> None:
+    trace = made(Launch("k", metrics={"sm__x.avg": 4.0}), Launch("l"))
+    why = only_where(trace, "sm__x.avg > 9")
+    assert str(why) == (
+        "there is no kernel for which sm__x.avg > 9; sm__x.avg is not known of 1 of 2 kernels: it was not counted "
+        "(add --metrics sm__x.avg)"
+    )
+
+
+def test_a_timeline_has_no_metrics_to_name() -> None:
+    why = only_where(load(TIMELINE), "sm__inst > 1")
+    assert isinstance(why, Unknown)
+    assert why.reason.startswith("a timeline has no counters, and no column is called sm__inst; the nearest is ")

@@ -14,15 +14,25 @@ from llmtop.analysis.pages.diff.beside import api_changes, findings_change, idle
 from llmtop.analysis.pages.diff.comparable import caveats
 from llmtop.analysis.pages.diff.headline import Headline, Unit, headline, what_is_left
 from llmtop.analysis.pages.diff.kernels import kernel_changes
-from llmtop.analysis.pages.diff.ladder import ladder_of_kernels
+from llmtop.analysis.pages.diff.ladder import Rung, ladder_of_kernels
 from llmtop.analysis.pages.diff.match import Likeness
 from llmtop.analysis.pages.diff.noise import Noise, noise_of_sum
-from llmtop.analysis.pages.diff.page import diff_sections, facts_said, says
+from llmtop.analysis.pages.diff.page import diff_sections, fact_said, facts_said, ladder_section, says
 from llmtop.analysis.pages.diff.side import sides
 from llmtop.analysis.pages.diff.verdict import Outcome, diff_verdict
-from llmtop.analysis.pages.diff.why import why
+from llmtop.analysis.pages.diff.why import FactChange, why
 from llmtop.model import Issue, Origin, Severity, SpanKind, Stack, Trace, Track, TrackKind, Unknown
-from tests.kernel_traces import COMPUTE, DRAM, MEMORY, OCCUPANCY, Launch, report, stall_ratios
+from tests.kernel_traces import (
+    COMPUTE,
+    DRAM,
+    DRAM_COUNTERS,
+    MEMORY,
+    OCCUPANCY,
+    Launch,
+    fp32_counters,
+    report,
+    stall_ratios,
+)
 from tests.nsys_capture import Capture
 from tests.random_reports import random_capture, random_report
 from tests.timeline_traces import COMPUTE as COMPUTE_STREAM
@@ -400,6 +410,12 @@ def test_what_counters_say_of_a_kernel_that_changed() -> None:
     assert "stall long_scoreboard 9.00 cycles → 2.00 cycles (×0.22)" in said
 
 
+@pytest.mark.parametrize(("value", "said"), [(4e-4, "0.0004 cycles"), (3.9e-4, "hardly any"), (0.0, "0 cycles")])
+def test_what_is_hardly_there_beside_the_other_has_no_number(value: float, said: str) -> None:
+    assert fact_said(FactChange("stall wait", value, 4.0, "cycles")) == f"stall wait {said} → 4.00 cycles"
+    assert fact_said(FactChange("stall wait", 4.0, value, "cycles")) == f"stall wait 4.00 cycles → {said}"
+
+
 def test_counters_of_several_launches_tell_their_noise() -> None:
     def launches(*percents: float) -> Trace:
         return report(*(Launch("k", 9e4, {OCCUPANCY: one}) for one in percents))
@@ -582,3 +598,41 @@ def test_a_ladder_of_kernels_holds_each_beside_the_baseline_and_the_best() -> No
         assert math.isnan(untimed.speed)
         assert not untimed.is_beyond_noise
     assert all(math.isnan(one.speed) for one in ladder_of_kernels(trace, 2)), "the baseline has no time"
+
+
+def rungs_of_flops(*fma: float) -> tuple[Rung, ...]:
+    """Kernels of 10 µs each, with so many fused multiply-adds a cycle at 1 GHz."""
+    launches = [Launch(f"k{i}", 1e4, metrics={**DRAM_COUNTERS, **fp32_counters(each)}) for i, each in enumerate(fma)]
+    return ladder_of_kernels(report(*launches))
+
+
+@pytest.mark.parametrize(
+    ("fma", "is_other"), [(500.0, False), (1000.0, False), (1001.0, True), (250.0, False), (249.0, True), (0.0, True)]
+)
+def test_a_kernel_of_other_work_is_not_compared(fma: float, *, is_other: bool) -> None:
+    baseline, other = rungs_of_flops(500.0, fma)
+    assert baseline.flop == pytest.approx(500 * 2 * 1e4)
+    assert baseline.other_work is None
+    assert (other.other_work is not None) == math.isnan(other.speed) == math.isnan(other.of_best) == is_other
+    assert not (is_other and other.is_beyond_noise)
+
+
+def test_kernels_without_floating_point_work_are_compared_with_each_other_alone() -> None:
+    copy, other_copy, gemm = rungs_of_flops(0.0, 0.0, 500.0)
+    assert (copy.other_work, other_copy.other_work, other_copy.speed) == (None, None, 1.0)
+    assert str(gemm.other_work) == "other work than the baseline: 10.0 MFLOP a call, not 0 FLOP"
+
+
+def test_the_table_of_a_ladder_says_whose_work_is_another() -> None:
+    section = ladder_section(rungs_of_flops(500.0, 520.0, 5.0))
+    assert section.said[0] == "not compared with the baseline, as they do other work, by FLOP a call: k2 (100 kFLOP)"
+    assert section.table is not None
+    rows = [section.table.cells(row) for row in range(3)]
+    places = {column.key: i for i, column in enumerate(section.table.columns)}
+    assert [row[places["time"]] for row in rows] == [1e4] * 3
+    assert [isinstance(row[places["speed"]], Unknown) for row in rows] == [False, False, True]
+
+
+def test_where_no_work_is_counted_it_is_said() -> None:
+    section = ladder_section(ladder_of_kernels(report(Launch("a", 1e4), Launch("b", 2e4))))
+    assert any(said.startswith("where FLOP a call is not known") for said in section.said)

@@ -10,7 +10,8 @@ import pytest
 
 from llmtop import ids
 from llmtop.analysis.rules import host_code
-from llmtop.analysis.timeline.holders import idle_holder
+from llmtop.analysis.timeline.holders import IdleHolder, idle_holder
+from llmtop.model import SpanKind
 from llmtop.parsers.registry import load
 from tests.kernel_traces import SAMPLES
 from tests.nsys_capture import MS, US, Capture
@@ -37,6 +38,32 @@ def test_the_shortest_range_that_holds_most_of_the_idle_time_counts_with_what_it
     assert holder is not None
     assert (holder.name, holder.spans, holder.open_ns, holder.idle_ns) == ("part", 10, 40 * MS, 40 * MS)
     assert holder.share == pytest.approx(40 / 70)
+    assert str(holder) == (
+        "within part, with all that it calls: 40.0 ms, 57 % of the idle time; it was open 10 times, for 40.0 ms in all "
+        "(nsys)"
+    )
+
+
+@pytest.mark.parametrize(("spans", "slowest", "few"), [(8, 2, ", most of that in 2 of them"), (7, 2, ""), (1, 1, "")])
+def test_few_calls_that_hold_most_of_the_time_are_counted(spans: int, slowest: int, few: str) -> None:
+    holder = IdleHolder("aten::mm", SpanKind.OPERATOR, spans, 4 * MS, 3 * MS, 0.5, slowest)
+    times = "once" if spans == 1 else f"{spans} times"
+    assert str(holder).endswith(f"50 % of the idle time; it was called {times}, for 4.00 ms in all{few} (nsys)")
+
+
+@pytest.mark.parametrize(("longest", "slowest"), [(171, 1), (170, 2)])
+def test_most_is_nine_tenths_of_the_time(longest: int, slowest: int, tmp_path: Path) -> None:
+    """Of 190 or less 171 are 90 %; the others are 19 of 1 ms."""
+    made = Capture()
+    made.nvtx("part", 0, longest * MS)
+    for i in range(19):
+        made.nvtx("part", (200 + 2 * i) * MS, (201 + 2 * i) * MS)
+    for at in (180, 300):
+        made.kernel(at * MS, (at + 1) * MS, made.call("cudaLaunchKernel", at * MS - US, at * MS))
+    made.kernel(0, US, made.call("cudaLaunchKernel", 0, US))
+    holder = idle_holder(made.trace(tmp_path), GPU)
+    assert holder is not None
+    assert (holder.spans, holder.slowest) == (20, slowest)
 
 
 def test_ranges_that_are_open_nearly_all_the_time_hold_nothing_in_particular(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from llmtop.analysis.kernels.nvtx_ranges import (
     only_range,
     range_shares,
 )
+from llmtop.analysis.kernels.only_where import only_where
 from llmtop.analysis.kernels.table import Grouping, kernel_table, kernels_of
 from llmtop.cli import main
 from llmtop.model import KernelTable, SpanTable, Trace, TrackId, Unknown
@@ -134,6 +135,20 @@ def test_the_table_groups_and_filters_by_range_and_adds_up() -> None:
     assert len(kernel_table(trace, Grouping.SHAPE).filtered("nvtx:attention")) == 1
     totals = table.totals()
     assert (totals.rows, totals.launches, totals.total_ns, totals.share) == (3, 4, 4000.0, 1.0)
+
+
+def test_a_kernel_in_no_range_is_in_none_of_a_name_where_others_are() -> None:
+    trace = timeline(("step", 0, 60), ("attention", 20, 40))
+    for condition in ("nvtx !~ step", "not nvtx ~ step"):
+        chosen = only_where(trace, condition)
+        assert isinstance(chosen, Trace)
+        assert kernels_of(chosen).table.name(0) == "k3"
+        assert len(kernels_of(chosen).table) == 1
+    of_none = only_where(timeline(), "nvtx !~ step")
+    assert isinstance(of_none, Unknown)
+    assert of_none.reason.startswith(
+        "nvtx is not known of any of the kernels: no kernel was launched in any NVTX range"
+    )
 
 
 def test_a_filter_knows_the_kinds_of_kernels() -> None:

@@ -11,18 +11,27 @@ from typing import Any
 
 import pytest
 
-from llmtop import columns
+from llmtop import columns, ids
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.breakdown.breakdown import Breakdown, By, breakdown
 from llmtop.analysis.kernels.lacking import lacking, typed
+from llmtop.analysis.kernels.programs import Words, trains
 from llmtop.analysis.kernels.table import SIZE_NOT_TOLD, kernel_table
 from llmtop.analysis.pages.launch import launch_view
-from llmtop.analysis.rules import host_code
+from llmtop.analysis.rules import (
+    fusion_chances,
+    host_code,
+    kernel_memory_roof,
+    kernel_small_grid,
+    launch_gaps,
+    no_work,
+)
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.timeline.account import idle_account
 from llmtop.analysis.timeline.capture import capture_length
 from llmtop.analysis.timeline.causes import Cause
+from llmtop.analysis.timeline.holders import idle_holder
 from llmtop.analysis.timeline.memory import memory_pools
 from llmtop.analysis.timeline.span_rows import TITLES, span_rows
 from llmtop.cli.report_csv import report_csv
@@ -33,6 +42,7 @@ from llmtop.model import Trace, Unknown
 from llmtop.parsers.registry import load
 from llmtop.tui.render.launch import launch_lines
 from llmtop.tui.render.look import Look
+from tests.kernel_traces import Launch, report
 from tests.parsers.kineto_files import SHIPPED, few_events, kernel_pair, span, written
 
 US = 1000
@@ -174,6 +184,77 @@ def test_an_operator_of_a_library_is_not_the_program_s_own_code(tmp_path: Path) 
     marked = [{**one, "cat": "user_annotation"} if one["name"] == "aten::empty" else one for one in events]
     (own,) = host_code.check(trace_of(tmp_path, marked))
     assert own.message.endswith("runs its own code, most of it in the range aten::empty")
+
+
+@pytest.mark.parametrize(
+    ("name", "lengths", "says"),
+    [
+        ("aten::empty", [900] * 9, "it is a library's code: call it less often"),
+        ("aten::bmm", [10] * 8 + [9000], "most of it is in few of the operator's calls"),
+        ("aten::_cudnn_attention_forward", [10] * 8 + [9000], "cuDNN makes a plan for each new shape"),
+        ("my_ops::encode", [900] * 9, "make this code faster"),
+        ("aten::empty", [450] * 9, "make this code faster"),  # less than half of it
+    ],
+)
+def test_nobody_is_told_to_make_the_code_of_a_library_faster(
+    name: str, lengths: list[int], says: str, tmp_path: Path
+) -> None:
+    starts = [1010 + sum(lengths[:i]) + 100 * i for i in range(9)]
+    events = [span("cpu_op", name, *one) for one in zip(starts, lengths, strict=True)]
+    ends = [start + length + 10 for start, length in zip(starts, lengths, strict=True)]
+    events += [one for i, end in enumerate(ends) for one in kernel_pair(i + 1, end)]
+    other = span("cpu_op", "other", ends[-1] + 100, 4000)  # what is open all the time holds nothing in particular
+    events += [other, *kernel_pair(20, ends[-1] + 4110)]
+    events += [span("cpu_op", "more", ends[-1] + 4200, 500), *kernel_pair(21, ends[-1] + 4710)]
+    (finding,) = host_code.check(trace_of(tmp_path, events))
+    assert name in finding.message
+    assert finding.action.startswith(says)
+
+
+def test_several_operators_are_a_library_s_code_together(tmp_path: Path) -> None:
+    names = ["aten::empty", "aten::view", "aten::slice", "mine"]
+    events = [span("cpu_op", names[i % 4], 1010 + 1000 * i, 900) for i in range(12)]
+    events += [one for i in range(12) for one in kernel_pair(i + 1, 1920 + 1000 * i)]
+    (finding,) = host_code.check(trace_of(tmp_path, events))
+    assert finding.action.startswith("it is a library's code")
+
+
+def test_what_holds_the_idle_time_of_other_findings_is_no_evidence_of_this_one(tmp_path: Path) -> None:
+    """Of 9 ms within an annotation 8 are those of launches, one by one."""
+    events = [span("user_annotation", "forward", 1000, 9000), span("cpu_op", "aten::empty", 1010, 900)]
+    events += kernel_pair(1, 1920)
+    events += [one for i in range(400) for one in kernel_pair(2 + i, 2000 + 20 * i)]
+    trace = trace_of(tmp_path, [*events, span("user_annotation", "after", 10_500, 3000)])
+    holder = idle_holder(trace, ids.gpu(0))
+    assert holder is not None
+    (finding,) = host_code.check(trace)
+    assert not [said for said in finding.evidence if said.startswith("within ")]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "does"),
+    [
+        ("void (anonymous namespace)::softmax_warp_backward<float, float, float, 10>(float *)", True),
+        ("flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel", True),
+        ("sm80_xmma_wgrad_implicit_gemm_tf32", True),
+        ("sm80_xmma_dgrad_implicit_gemm_tf32", False),
+        ("flash_fwd_kernel", False),
+    ],
+)
+def test_kernels_tell_that_a_program_trains(kernel: str, *, does: bool) -> None:
+    assert trains(report(Launch(kernel), counted=False)) is does
+
+
+def test_who_trains_is_told_of_the_optimizer_and_not_of_requests(tmp_path: Path) -> None:
+    assert not trains(trace_of(tmp_path, few_events()))
+    for name, category in (("Optimizer.step#SGD.step", "user_annotation"), ("AddmmBackward0", "cpu_op")):
+        trace = trace_of(tmp_path, [*few_events(), span(category, name, 1500, 60)])
+        assert trains(trace)
+        assert "zero_grad(set_to_none=True)" in fusion_chances._ACTION.of(trace)
+        for module in (fusion_chances, launch_gaps, no_work, kernel_small_grid, kernel_memory_roof):
+            for words in (one for one in vars(module).values() if isinstance(one, Words)):
+                said = words.of(trace)
+                assert not [word for word in ("vLLM", "engine", "request", "token") if word in said], said
 
 
 def test_ranges_as_they_ran_on_the_gpu_are_no_calls_of_a_library(tmp_path: Path) -> None:

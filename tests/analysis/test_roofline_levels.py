@@ -70,7 +70,7 @@ def test_points_are_named_by_their_level_and_are_of_the_main_precision_alone() -
     assert [point.label for point in page.plot.points] == ["DRAM", "L2", "L1"]
     assert {point.precision for point in page.plot.points} == {"FP32"}
     assert {roof.level for roof in page.plot.roofs} == {"FP32", *LEVELS}
-    assert page.said[-1] == "besides it works in FP16 475 MFLOP/s"
+    assert not any(said.startswith("besides it works in") for said in page.said)
     assert {row.precision for row in page.rows} == {"FP32"}
 
 

@@ -12,6 +12,7 @@ from llmtop.analysis.pages import series as series_page
 from llmtop.analysis.pages.series import SeriesTable, series_table
 from llmtop.analysis.series.summary import SeriesRow, has_series_alone, series_row, why_no_series
 from llmtop.analysis.tables import SORTED_AT_ONCE
+from llmtop.cli.report_series import series_records
 from llmtop.model import NS_PER_S, Metric, Origin, Series, Stack, Trace, Track, TrackId, TrackKind, Unknown
 
 GPU = ids.gpu(0)
@@ -51,6 +52,17 @@ def test_what_stands_for_something_is_told_in_words(metric: Metric, value: float
     _, _, last, *others, _ = table.cells(0)
     assert last == told
     assert [str(other) for other in others] == ["it stands for something, and is no quantity"] * 3
+
+
+def test_time_in_time_is_a_share_of_it_in_tables_for_machines() -> None:
+    """Half of a second, then all of it, in each second."""
+    trace = trace_of(series(GPU, v.GPU_THROTTLED, 0.0, 0.5e9, 1.5e9), series(GPU, v.GPU_POWER, 5.0))
+    table = series_table(trace)
+    assert isinstance(table, SeriesTable)
+    found = {record["metric"]: record for record in series_records(table)}
+    throttled, power = found[v.GPU_THROTTLED.name], found[v.GPU_POWER.name]
+    assert [throttled[key] for key in ("unit", "least", "mean", "most", "last")] == ["ratio", 0.5, 0.75, 1.0, 1.0]
+    assert [power[key] for key in ("unit", "last")] == ["W", 5.0]
 
 
 def test_a_counter_is_told_by_its_rates() -> None:

@@ -42,6 +42,7 @@ def server(
     name: Callable[[int], str] = lambda step: f"step {step}",
     *,
     attention: str = ATTENTION,
+    steps: int = STEPS,
 ) -> Capture:
     """Steps of five kernels of 100 µs, each launched as the last one ends, and a synchronisation at the end.
 
@@ -49,11 +50,12 @@ def server(
         change: What else happens in a step before its last kernel; returns when it is over.
         name: The NVTX range of a step; empty for none.
         attention: The name of its attention kernel.
+        steps: How many.
     """
     made = Capture()
     made.os("write", 0, 1)
     at = MS
-    for step in range(STEPS):
+    for step in range(steps):
         begun = at
         for kernel in ("embedding", GEMM, attention, GEMM):
             at = launch(made, at, kernel)
@@ -401,8 +403,22 @@ def test_medians_are_those_of_the_steps_sorted_by_hand(tmp_path: Path) -> None:
     (spread,) = found.spreads
     assert spread.median_ns == (walls[9] + walls[10]) / 2
     assert spread.p95_ns == pytest.approx(walls[18] + 0.05 * (walls[19] - walls[18]))
-    assert spread.p99_ns == pytest.approx(walls[18] + 0.81 * (walls[19] - walls[18]))
-    assert spread_text(spread) == "20 steps: median 560 µs, p95 810 µs, p99 4.61 ms"
+    assert spread.longest_ns == walls[19]
+    assert spread_text(spread) == "20 steps: median 560 µs, p95 810 µs, longest 5.56 ms"
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        (19, "19 steps: median 560 µs, longest 560 µs"),
+        (20, "20 steps: median 560 µs, p95 560 µs, longest 560 µs"),
+        (99, "99 steps: median 560 µs, p95 560 µs, longest 560 µs"),
+        (100, "100 steps: median 560 µs, p95 560 µs, p99 560 µs"),
+    ],
+)
+def test_a_quantile_is_told_of_as_many_steps_as_one_can_lie_above(steps: int, told: str, tmp_path: Path) -> None:
+    (spread,) = steps_of(server(steps=steps).trace(tmp_path)).spreads
+    assert spread_text(spread) == told
 
 
 # -- prefill and decode -----------------------------------------------------------------------------------------------

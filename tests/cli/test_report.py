@@ -411,3 +411,40 @@ def test_the_smaller_parts_of_idle_time_are_told_by_their_causes(
     monkeypatch.setenv("COLUMNS", "100")
     assert main(["report", str(TIMELINE)]) == 0
     assert "20 smaller parts: the profiler's cost 2.01 ms, launch call 1.43 ms ..." in capsys.readouterr().out
+
+
+def long_named(folder: Path) -> tuple[Path, str]:
+    """A capture in a folder of a long name, whose kernel, function and operator have long ones too."""
+    name = "a_kernel_that_has_" + "_".join(f"part{i}" for i in range(30))
+    path = folder / ("folder_" + "of_a_long_name_" * 9) / "stacks.folded"
+    path.parent.mkdir()
+    path.write_text(f"main;{name} 5\nmain;other 3\n")
+    return path, name
+
+
+@pytest.mark.parametrize("columns", [None, "60"])
+def test_what_goes_to_a_file_has_whole_names_unless_a_width_is_asked_for(
+    columns: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if columns is None:
+        monkeypatch.delenv("COLUMNS", raising=False)
+    else:
+        monkeypatch.setenv("COLUMNS", columns)
+    path, name = long_named(tmp_path)
+    assert main(["report", str(path)]) == 0
+    piped = capsys.readouterr().out
+    assert main(["report", str(path), "-o", str(tmp_path / "report.txt")]) == 0
+    for text in (piped, (tmp_path / "report.txt").read_text()):
+        is_whole = columns is None
+        assert (str(path) in text) == (name in text) == is_whole
+        assert ("…" in text) == (not is_whole)
+
+
+def test_a_table_in_a_file_has_whole_names() -> None:
+    kernel = "gemm_" + "x" * 200
+    trace = made(Launch(kernel), Launch("copy"))
+    lines = "".join(report_text(trace, TextStyle(100, cuts=False))).splitlines()
+    at = lines.index(f"  {kernel}")
+    assert lines[at + 1].split()[:2] == ["50", "%"], "its numbers stand below it"
+    assert max(len(line) for line in lines[at + 1 : at + 4]) <= 140, "and no other row is as wide"
+    assert kernel not in "".join(report_text(trace, TextStyle(100)))

@@ -31,7 +31,7 @@ from llmtop.tui.screens.explore import explore
 from llmtop.tui.screens.explore_screen import ExploreApp, ExploreScreen
 from llmtop.tui.screens.help import HelpScreen, active_keys
 from llmtop.tui.screens.kernel import KernelScreen
-from tests.kernel_traces import LADDER, TIMELINE, Launch, spans
+from tests.kernel_traces import LADDER, OCCUPANCY, TIMELINE, Launch, spans
 from tests.kernel_traces import report as counted_report
 from tests.live_traces import Scene, live_trace
 from tests.parsers.kineto_files import few_events, written
@@ -345,6 +345,19 @@ async def test_a_kernel_that_no_other_report_has_offers_none() -> None:
         await pilot.press("o")
         await settle(pilot)
         assert "launch 1 of 1" in app.screen_text()
+
+
+async def test_a_filter_says_of_how_many_rows_nobody_knows() -> None:
+    counted = [Launch("gemm", metrics={OCCUPANCY: 40.0}), Launch("copy")]
+    app = ExploreApp([read(counted_report(*counted))])
+    async with app.run_test(size=(140, 30)) as pilot:
+        await settle(pilot)
+        await pilot.press("slash", *"occ", "space", "less_than_sign", "space", *"50", "enter")
+        await settle(pilot)
+        assert "; occ is not known of 1 of 2 rows: occupancy not collected" in app.screen_text()
+        await pilot.press("slash", *[*["backspace"] * 8], *"occ", "space", "greater_than_sign", "space", *"50", "enter")
+        await settle(pilot)
+        assert "occ is not known of 1 of 2 rows: occupancy not collected" in app.screen_text()
 
 
 async def test_kernels_are_grouped_in_other_ways() -> None:

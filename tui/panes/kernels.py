@@ -212,7 +212,10 @@ class KernelsPane(ListPane[KernelRows]):
         self.show(self._trace)
 
     def summed(self, view: KernelRows, rows: TableView) -> str:
-        return f"{_BY[self.grouping]}{_summed(rows.totals())}" if isinstance(rows, KernelRows) else ""
+        if not isinstance(rows, KernelRows):
+            return ""
+        unsure = "" if rows.undecided is None or not len(rows) else f"; {rows.undecided.reason}"
+        return f"{_BY[self.grouping]}{_summed(rows.totals())}{unsure}"
 
     def rows_beside(self, rows: TableView, columns: Collection[str]) -> TableView:
         return rows.beside(columns) if isinstance(rows, KernelRows) else rows

@@ -16,7 +16,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from llmtop.frozen import frozen
 from llmtop.model import Unknown
@@ -76,7 +76,7 @@ class Comparison:
         Raises:
             ConditionError: The two cannot be compared.
         """
-        if cell is None or isinstance(cell, Unknown) or cell != cell:
+        if not is_known(cell):
             return None
         if isinstance(cell, str):
             return self._holds_of_text(cell)
@@ -132,6 +132,11 @@ class ConditionError(Exception):
 
 class NoSuchNameError(ConditionError):
     """A condition on what these kernels do not have: of others it may be asked."""
+
+
+def is_known(cell: Cell) -> TypeGuard[str | float]:
+    """Whether there is a value to compare."""
+    return not (cell is None or isinstance(cell, Unknown) or cell != cell)
 
 
 def looks_like_condition(text: str) -> bool:

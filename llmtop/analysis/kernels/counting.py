@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.kernels.absent import no_kernels
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
+from llmtop.analysis.kernels.shown import not_shown
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
@@ -62,7 +64,12 @@ def not_counted(trace: Trace) -> Unknown | None:
 
 
 def not_collected(trace: Trace, launch: int, what: str, *sections: str) -> Unknown:
-    """Why something of a launch is not known that sections bring, with the command that collects them."""
+    """Why something of a launch is not known that sections bring, with the command that collects them.
+
+    Of a page that does not show what was collected, with what does.
+    """
+    if (why := not_shown(trace, launch, sections)) is not None:
+        return replace(why, reason=f"{what.rstrip(',')}: {why.reason}")
     command, no_command = of_launch(trace, launch, sections)
     return Unknown(f"{what} not collected{f': {no_command}' if no_command else ''}", command)
 

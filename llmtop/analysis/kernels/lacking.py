@@ -5,28 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
+from itertools import filterfalse
 
 from llmtop import whats
 from llmtop.analysis.commands import profiling
-from llmtop.analysis.commands.profiling import TENSOR_ROOFLINE
 from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels import counting
+from llmtop.analysis.kernels.shown import SECTIONS
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.frozen import frozen
 from llmtop.model import Missing, Trace, UnknownKind, What
 
-_SECTIONS: Mapping[What, tuple[str, ...]] = {
-    whats.BOUND: (c.SPEED_OF_LIGHT,),
-    whats.ROOFLINE: (c.ROOFLINE, TENSOR_ROOFLINE),
-    whats.OCCUPANCY: (c.OCCUPANCY,),
-    whats.REGISTERS: (c.LAUNCH,),
-    whats.WAVES: (c.LAUNCH,),
-    whats.STALLS: (c.WARP_STATE,),
-    whats.DRAM_TRAFFIC: (c.MEMORY,),
-    whats.L1_HIT_RATE: (c.MEMORY,),
-    whats.L2_HIT_RATE: (c.MEMORY,),
-}
-"""What brings each part of `KernelFacts`."""
 _OF_PYTORCH: Mapping[What, str] = {
     whats.PYTHON_CALLS: "with_stack=True",
     whats.SHAPES: "record_shapes=True",
@@ -86,9 +75,11 @@ def lacking(trace: Trace) -> tuple[MissingData, ...]:
 
 def missing_of_launch(trace: Trace, launch: int) -> tuple[str, str]:
     """The command that collects what is not known of one launch, or why none does; neither where nothing is missing."""
-    facts = kernels_of(trace).facts(launch)
-    wanted = [section for one in facts.missing if one.why.remedy for section in _SECTIONS[one.what]]
-    return counting.of_launch(trace, launch, wanted) if wanted else ("", "")
+    missing = [one for one in kernels_of(trace).facts(launch).missing if one.why.remedy]
+    wanted = [section for one in missing if not _is_not_shown(one) for section in SECTIONS[one.what]]
+    if not wanted:
+        return "", next((one.why.remedy for one in missing), "")
+    return counting.of_launch(trace, launch, wanted)
 
 
 def _of_observed(trace: Trace) -> Iterator[MissingData]:
@@ -128,28 +119,45 @@ def _of_kernels(trace: Trace) -> Iterator[MissingData]:
     launches = (kernels.middle(row) for row in kernels.groups())
     facts = [kernels.facts(launch) for launch in launches if not kernels.has_failed(launch)]
     lacks = [missing for one in facts for missing in one.missing if missing.why.remedy]
-    count = Counter(missing.what for missing in lacks)
-    reasons = {missing.what: missing.why.general or missing.why.reason for missing in reversed(lacks)}
-    parts = [(str(missing.what), missing.why.reason) for missing in trace.missing if _is_of_kernels(missing)]
-    parts += [
-        (what if count[what] == len(facts) else f"{what} of {count[what]} of {len(facts)} kernels", reasons[what])
-        for what in _SECTIONS
-        if what in count
-    ]
-    if parts:
-        yield MissingData(DataKind.COUNTERS, _merged(parts), *_collect(trace, count))
+    of_all = [missing for missing in trace.missing if _is_of_kernels(missing)]
+    hidden = [*filter(_is_not_shown, of_all), *filter(_is_not_shown, lacks)]
+    if hidden:
+        parts = (*_named(filter(_is_not_shown, of_all)), *_counted(filter(_is_not_shown, lacks), len(facts)))
+        yield MissingData(DataKind.COUNTERS, _merged(parts), "", hidden[0].why.remedy)
+    of_all, lacks = [*filterfalse(_is_not_shown, of_all)], [*filterfalse(_is_not_shown, lacks)]
+    if of_all or lacks:
+        parts = (*_named(of_all), *_counted(lacks, len(facts)))
+        yield MissingData(DataKind.COUNTERS, _merged(parts), *_collect(trace, {missing.what for missing in lacks}))
+
+
+def _named(missing: Iterable[Missing]) -> Iterator[tuple[str, str]]:
+    return ((str(one.what), one.why.reason) for one in missing)
+
+
+def _counted(lacks: Iterable[Missing], kernels: int) -> Iterator[tuple[str, str]]:
+    """Of so many kernels what is not known of how many, with the reason of the first."""
+    known = [*lacks]
+    count = Counter(missing.what for missing in known)
+    reasons = {missing.what: missing.why.general or missing.why.reason for missing in reversed(known)}
+    for what in SECTIONS:
+        if what in count:
+            yield what if count[what] == kernels else f"{what} of {count[what]} of {kernels} kernels", reasons[what]
 
 
 def _collect(trace: Trace, parts: Collection[What]) -> tuple[str, str]:
     """Of a timeline the counters of one kernel: those of all launches would take a day."""
     if trace.kernels is None or trace.kernels.details is None:
         return counting.of_heaviest(trace)
-    sections = [section for what in _SECTIONS if what in parts for section in _SECTIONS[what]] or [c.SPEED_OF_LIGHT]
+    sections = [section for what in SECTIONS if what in parts for section in SECTIONS[what]] or [c.SPEED_OF_LIGHT]
     return profiling.of_report(trace, profiling.absent(trace, 0, sections) or sections), ""
 
 
 def _is_of_kernels(missing: Missing) -> bool:
-    return missing.why.kind is UnknownKind.NOT_COUNTED
+    return missing.why.kind is UnknownKind.NOT_COUNTED or _is_not_shown(missing)
+
+
+def _is_not_shown(missing: Missing) -> bool:
+    return missing.why.kind is UnknownKind.NOT_SHOWN
 
 
 def _merged(parts: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

@@ -185,6 +185,13 @@ def has_ranges(trace: Trace) -> bool:
     return any(launch_paths(trace).paths)
 
 
+def in_no_range(trace: Trace) -> Unknown:
+    """Why no kernel of a trace lies in one."""
+    remedy = "capture with ncu --nvtx or nsys --trace=cuda,nvtx"
+    why = Unknown(f"no kernel was launched in any {trace.origin.range_term}", remedy)
+    return trace.why_missing(whats.NVTX) or why
+
+
 def has_numbered(trace: Trace) -> bool:
     """Whether names of ranges differ by numbers or addresses only."""
     return any(share.names > 1 for share in range_shares(trace))
@@ -225,9 +232,7 @@ def only_range(trace: Trace, wanted: str) -> Trace | Unknown:
     if trace.kernels is None or not chosen:
         names = [share.name for share in range_shares(trace)[:_NAMED]]
         if not names:
-            remedy = "capture with ncu --nvtx or nsys --trace=cuda,nvtx"
-            why = Unknown(f"no kernel was launched in any {trace.origin.range_term}", remedy)
-            return trace.why_missing(whats.NVTX) or why
+            return in_no_range(trace)
         return Unknown(f'no kernel was launched in a range "{wanted}"', f"there are: {', '.join(names)}")
     why = Unknown(
         f'only kernels of the {trace.origin.range_term} "{wanted}" are looked at', _WITHOUT_RANGE, UnknownKind.NOT_ASKED
@@ -245,6 +250,8 @@ def only_range(trace: Trace, wanted: str) -> Trace | Unknown:
 _NAMED = 8
 """Ranges that are named where there is none by the name that was asked for."""
 _WITHOUT_RANGE = "the report without --range has it"
+UNDECIDED_FACT = "where_undecided"
+"""Of how many kernels the condition of `WHERE_FACT` cannot be asked, and why."""
 WINDOW_FACT = "window"
 """The time that a trace was cut to, since the capture began: "10.0 ms to 20.0 ms"."""
 
@@ -254,6 +261,7 @@ def in_range(trace: Trace) -> str:
     parts = (
         _in_range(trace),
         f"only kernels for which {where}" if (where := trace.origin.facts.get(WHERE_FACT)) else "",
+        str(trace.origin.facts.get(UNDECIDED_FACT, "")),
     )
     return "; ".join(part for part in parts if part)
 
@@ -372,6 +380,9 @@ class _ChosenCodes:
 
     def assembly(self, i: int) -> Mapping[int, str] | Unknown:
         return self.whole.assembly(self.launches[i])
+
+    def fused_half(self, i: int) -> Mapping[int, bool] | Unknown:
+        return self.whole.fused_half(self.launches[i])
 
     def within(self, folders: Sequence[pathlib.Path]) -> _ChosenCodes:
         return _ChosenCodes(self.whole.within(folders), self.launches)

@@ -13,7 +13,7 @@ from llmtop.frozen import frozen
 from llmtop.model import SpanKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
     from llmtop.model import Trace
 
@@ -42,7 +42,7 @@ _OF_DIRECTIVES = re.compile(r"(?:_\d+_gpu(?:__red)?|^nvkernel_\w+|^__omp_offload
 
 @lru_cache(maxsize=4)
 def program_of(trace: Trace) -> Program:
-    """By its NVTX ranges, its command line and the names of its kernels.
+    """By its operators and ranges, its command line and the names of its kernels.
 
     A Python program without a kernel or range that tells is taken for PyTorch's, unless it has kernels of another
     framework.
@@ -50,13 +50,42 @@ def program_of(trace: Trace) -> Program:
     functions = () if trace.kernels is None else trace.kernels.functions
     if 2 * _count(_OF_DIRECTIVES, functions) > len(functions):
         return Program.DIRECTIVES
-    ranges, names = trace.spans.get(SpanKind.NVTX), () if trace.kernels is None else trace.kernels.names
+    names = () if trace.kernels is None else trace.kernels.names
     command = profiling.program(trace)
-    is_torch = (ranges is not None and _count(_TORCH_RANGE, ranges.names)) or _OF_TORCH.search(command)
+    is_torch = any(_count(_TORCH_RANGE, marks) for marks in _marks(trace)) or _OF_TORCH.search(command)
     if is_torch or any(kernel_kind(name).library == "PyTorch" for name in names):
         return Program.PYTORCH
     is_python = _PYTHON.search(command) and not _count(_OF_OTHERS, functions)
     return Program.PYTORCH if is_python else Program.OTHER
+
+
+_OF_TRAINING = re.compile(
+    r"^Optimizer\.(?:step|zero_grad)|^autograd::engine::|Backward\d*(?:,|$)|^RegisterPostBackwardFunction|^FSDP::"
+)
+"""Operators and ranges that PyTorch names as gradients are computed and applied, or will be."""
+_GRADIENTS = re.compile(r"_backward\b|_backward_|_bwd_|wgrad|fused_?adam|FusedOptimizer", re.IGNORECASE)
+"""Kernels that do; that of an input's gradient (dgrad) computes transposed convolutions too."""
+
+
+@lru_cache(maxsize=4)
+def trains(trace: Trace) -> bool:
+    """Whether a PyTorch program computes gradients, by its operators, ranges and kernels."""
+    names = () if trace.kernels is None else trace.kernels.names
+    return any(_count(_OF_TRAINING, marks) for marks in _marks(trace)) or _count(_GRADIENTS, names) > 0
+
+
+def is_of_torch(operator: str) -> bool:
+    """Whether an operator is one of PyTorch's own, by its name.
+
+    >>> is_of_torch("aten::mm"), is_of_torch("vllm::unified_attention")
+    (True, False)
+    """
+    return _TORCH_RANGE.search(operator) is not None
+
+
+def _marks(trace: Trace) -> Iterator[Sequence[str]]:
+    """The names of operators, and those of ranges."""
+    return (trace.spans[kind].names for kind in (SpanKind.OPERATOR, SpanKind.NVTX) if kind in trace.spans)
 
 
 def _count(pattern: re.Pattern[str], names: Iterable[str]) -> int:
@@ -81,15 +110,19 @@ class Words:
         other: Also where the capture does not tell.
         directives: Empty where it is as for others.
         compiled: Of a PyTorch program that torch.compile has compiled; empty where it is as for all of them.
+        training: Of a PyTorch program that trains, which has an optimizer and no requests; None where it is as for all.
     """
 
     pytorch: str
     other: str
     directives: str = ""
     compiled: str = ""
+    training: Words | None = None
 
     def of(self, trace: Trace) -> str:
         """Those for the program of a capture."""
+        if self.training is not None and program_of(trace) is Program.PYTORCH and trains(trace):
+            return self.training.of(trace)
         pytorch = self.compiled if self.compiled and is_compiled(trace) else self.pytorch
         said = {Program.PYTORCH: pytorch, Program.DIRECTIVES: self.directives, Program.OTHER: self.other}
         return said[program_of(trace)] or self.other

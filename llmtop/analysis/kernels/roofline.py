@@ -93,14 +93,20 @@ class KernelRoofline:
         )
 
 
-def kernel_roofline(metrics: Counters, label: str = "kernel") -> KernelRoofline:
+def kernel_roofline(metrics: Counters, label: str = "kernel", half: float | None = None) -> KernelRoofline:
     """Place one launch.
 
     A tensor kernel whose tensor operations were not counted gets no point at all: its FP32 counters describe the
     epilogue, not the work.
+
+    Args:
+        metrics: Its counters.
+        label: What to call it.
+        half: Of its fused multiply-adds in half precision the share that computes; None where nobody knows. Compilers
+            make constants with others, and the counters take those for four operations each.
     """
     traffic = tuple(_traffic(metrics))
-    scalar = tuple(_scalar_work(metrics))
+    scalar = tuple(_scalar_work(metrics, half))
     tensor = tuple(_tensor_work(metrics))
     refusals = tuple(_refusals(metrics, label, scalar, tensor, traffic))
     placed = () if refusals else tuple(rate for rate in scalar + tensor if rate.achieved > 0)
@@ -142,7 +148,7 @@ def _rate(
         yield Rate(level, achieved, peak, quality)
 
 
-def _scalar_work(metrics: Counters) -> Iterator[Rate]:
+def _scalar_work(metrics: Counters, half: float | None) -> Iterator[Rate]:
     achieved_clock = number(metrics, "smsp__cycles_elapsed.avg.per_second")
     peak_clock = number(metrics, "sm__cycles_elapsed.avg.per_second")
     for level, letter in (("FP32", "f"), ("FP64", "d")):
@@ -150,8 +156,10 @@ def _scalar_work(metrics: Counters) -> Iterator[Rate]:
             (_executed(metrics, f"{letter}add"), _executed(metrics, f"{letter}mul"), _fma(metrics, letter))
         )
         yield from _rate(level, product(per_cycle, achieved_clock), product(_fma_peak(metrics, letter), peak_clock))
-    per_cycle, peak = _half(metrics)
-    yield from _rate("FP16", product(per_cycle, achieved_clock), product(peak, peak_clock))
+    others, fused, peak = _half(metrics)
+    per_cycle = total((others, product(fused, 1.0 if half is None else half)))
+    quality = Quality.UPPER_BOUND if fused and half is None else Quality.MEASURED
+    yield from _rate("FP16", product(per_cycle, achieved_clock), product(peak, peak_clock), quality)
 
 
 def _executed(metrics: Counters, operation: str) -> float | None:
@@ -173,22 +181,24 @@ def _fma_peak(metrics: Counters, letter: str) -> float | None:
     )
 
 
-def _half(metrics: Counters) -> tuple[float | None, float | None]:
-    """FP16 operations per cycle and their peak, both by the weights of the version that wrote the report.
+def has_fused_half(metrics: Counters) -> bool:
+    """Whether a launch executed fused multiply-adds in half precision, of which it may matter whether they compute."""
+    return bool(_half(metrics)[1])
+
+
+def _half(metrics: Counters) -> tuple[float | None, float | None, float | None]:
+    """FP16 operations per cycle but the fused, the fused, and their peak, by the weights of the report's version.
 
     Since 2025.1 packed half2 instructions count their two lanes (add and multiply x2, fused x4); up to 2024.1 they
     counted one. Either is a fraction of its own peak; mixing them is off by two.
     """
     packed = number(metrics, f"derived__sm__{_SASS}_hfma_pred_on_x4")
     if packed is not None:
-        parts = [number(metrics, f"derived__smsp__{_SASS}_{name}") for name in _PACKED_HALF]
-        return total(parts), packed
-    parts = [
-        _executed(metrics, "hadd"),
-        _executed(metrics, "hmul"),
-        number(metrics, f"derived__smsp__{_SASS}_hfma_pred_on_x2"),
-    ]
-    return total(parts), number(metrics, f"derived__sm__{_SASS}_hfma_pred_on_x2")
+        add, multiply, fused = (number(metrics, f"derived__smsp__{_SASS}_{name}") for name in _PACKED_HALF)
+        return total((add, multiply)), fused, packed
+    others = total((_executed(metrics, "hadd"), _executed(metrics, "hmul")))
+    fused = number(metrics, f"derived__smsp__{_SASS}_hfma_pred_on_x2")
+    return others, fused, number(metrics, f"derived__sm__{_SASS}_hfma_pred_on_x2")
 
 
 _PACKED_HALF = ("hadd_pred_on_x2", "hmul_pred_on_x2", "hfma_pred_on_x4")

@@ -16,8 +16,9 @@ from llmtop.analysis.kernels.bounds import LATENCY_PERCENT
 from llmtop.analysis.kernels.counters import quotient
 from llmtop.analysis.kernels.counting import not_collected, not_counted
 from llmtop.analysis.kernels.table import kernels_of, roofline_view
+from llmtop.analysis.views import Quality
 from llmtop.frozen import frozen
-from llmtop.model import Unknown
+from llmtop.model import Unknown, UnknownKind
 from llmtop.units import number, percent, si
 
 if TYPE_CHECKING:
@@ -133,7 +134,10 @@ def _unjudged(trace: Trace, launch: int, found: KernelRoofline) -> Unknown | Non
     """Why the work of the launch is not known, with the command that counts it."""
     if not found.refusals:
         return None
-    return replace(not_collected(trace, launch, "work", *_UNTOLD), reason=found.refusals[0].why.reason)
+    why = found.refusals[0].why
+    if why.kind is UnknownKind.NOT_SHOWN:
+        return why
+    return replace(not_collected(trace, launch, "work", *_UNTOLD), reason=why.reason)
 
 
 def _rows(found: KernelRoofline, lacking: Unknown | None) -> Iterator[LevelRow]:
@@ -168,8 +172,14 @@ def _said(found: KernelRoofline) -> Iterator[str]:
         )
         yield f"the nearest ceiling is that of {nearest.level}, of which it reaches {percent(share)}{far}"
     yield from _said_of_bytes({rate.level: rate.achieved for rate in found.traffic})
-    if more := [f"{rate.level} {si(rate.achieved, 'FLOP/s')}" for rate in found.work if rate not in _listed(found)]:
+    if more := [_worked(rate) for rate in found.work if rate not in _listed(found)]:
         yield f"besides it works in {', '.join(more)}"
+
+
+def _worked(rate: Rate) -> str:
+    if rate.quality is not Quality.UPPER_BOUND:
+        return f"{rate.level} {si(rate.achieved, 'FLOP/s')}"
+    return f"{rate.level} at most {si(rate.achieved, 'FLOP/s')} (compilers make constants with its multiply-adds)"
 
 
 def _said_of_bytes(moved: dict[str, float]) -> Iterator[str]:

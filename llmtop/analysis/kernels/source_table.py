@@ -18,6 +18,7 @@ from llmtop.analysis.kernels.source import (
     has_code,
     kernel_source,
     sampled_launches,
+    why_no_code,
 )
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.tables import RowTable, numbered
@@ -144,7 +145,7 @@ def _why_no_code(trace: Trace) -> Unknown:
     if profiling.is_of_amd(trace):
         return Unknown("no samples of instructions: only Nsight Compute takes them, of NVIDIA's GPUs")
     if trace.origin.is_ncu:
-        return NO_CODE
+        return why_no_code(trace) or NO_CODE
     command, no_command = counting.of_heaviest(trace)
     return Unknown(f"{NO_CODE.reason}{f': {no_command}' if no_command else ''}", command)
 

@@ -24,10 +24,12 @@ from llmtop.analysis.kernels.bounds import LEANS, Bound, Verdict, bound_by_traff
 from llmtop.analysis.kernels.conditions import looks_like_condition
 from llmtop.analysis.kernels.counters import Counters, first, number, quotient
 from llmtop.analysis.kernels.family import KernelKind, kernel_kind
+from llmtop.analysis.kernels.half import computing_half
 from llmtop.analysis.kernels.launch_times import LaunchTimes, launch_times
 from llmtop.analysis.kernels.names import short_names
 from llmtop.analysis.kernels.nvtx_ranges import Path, launch_ranges, launches_in, merged_ranges
-from llmtop.analysis.kernels.roofline import KernelRoofline, kernel_roofline
+from llmtop.analysis.kernels.roofline import KernelRoofline, has_fused_half, kernel_roofline
+from llmtop.analysis.kernels.shown import SECTIONS, not_shown
 from llmtop.analysis.kernels.stalls import StallBar, Stalls, kernel_stalls, stall_bar
 from llmtop.analysis.kernels.stalls import stall_tree as _stall_tree
 from llmtop.analysis.kernels.traffic import Traffic, dram_traffic
@@ -35,7 +37,7 @@ from llmtop.analysis.tables import SORTED_AT_ONCE, places_by
 from llmtop.analysis.views import Cell, Column, Refusal, Roof, RooflinePoint, RooflineView, StackTree
 from llmtop.columns import alike, chosen, places_of, total
 from llmtop.frozen import frozen
-from llmtop.model import KernelTable, Missing, Origin, Trace, Unknown
+from llmtop.model import KernelTable, Missing, Origin, Trace, Unknown, What
 from llmtop.units import percent
 
 Dim3 = tuple[int, int, int]
@@ -96,29 +98,36 @@ class KernelFacts:
     @property
     def missing(self) -> tuple[Missing, ...]:
         """What is not known, with the section that would bring it."""
-        parts = {
-            whats.BOUND: self.bound,
-            whats.ROOFLINE: self.roof_fraction,
-            whats.OCCUPANCY: self.occupancy,
-            whats.REGISTERS: self.registers,
-            whats.WAVES: self.waves,
-            whats.STALLS: self.stalls,
-            whats.DRAM_TRAFFIC: self.traffic,
-            whats.L1_HIT_RATE: self.l1_hits,
-            whats.L2_HIT_RATE: self.l2_hits,
-        }
-        return tuple(Missing(what, part) for what, part in parts.items() if isinstance(part, Unknown))
+        parts = ((what, getattr(self, name)) for what, name in _FACTS.items())
+        return tuple(Missing(what, part) for what, part in parts if isinstance(part, Unknown))
 
 
-def kernel_facts(metrics: Counters, duration_ns: float | None = None, gpu: str = "") -> KernelFacts:
+_FACTS: Mapping[What, str] = {
+    whats.BOUND: "bound",
+    whats.ROOFLINE: "roof_fraction",
+    whats.OCCUPANCY: "occupancy",
+    whats.REGISTERS: "registers",
+    whats.WAVES: "waves",
+    whats.STALLS: "stalls",
+    whats.DRAM_TRAFFIC: "traffic",
+    whats.L1_HIT_RATE: "l1_hits",
+    whats.L2_HIT_RATE: "l2_hits",
+}
+"""What the parts are called where they are missing."""
+
+
+def kernel_facts(
+    metrics: Counters, duration_ns: float | None = None, gpu: str = "", half: float | None = None
+) -> KernelFacts:
     """Analyse the counters of one launch.
 
     Args:
         metrics: Its counters.
         duration_ns: As the capture has it; None where it is not known.
         gpu: Its name, for the published peaks where the report holds none.
+        half: See `kernel_roofline`.
     """
-    roofline = kernel_roofline(metrics)
+    roofline = kernel_roofline(metrics, half=half)
     registers = number(metrics, c.REGISTERS)
     board = find_gpu(gpu)
     traffic = dram_traffic(metrics, duration_ns or first(metrics, c.DURATION), board)
@@ -136,6 +145,16 @@ def kernel_facts(metrics: Counters, duration_ns: float | None = None, gpu: str =
         l2_hits=_hit_rate(number(metrics, c.L2_HIT_PERCENT), "L2 hit rate"),
         shared_memory=_or(number(metrics, c.SHARED_MEMORY), c.not_collected("shared memory", c.LAUNCH)),
     )
+
+
+def _as_shown(known: KernelFacts, trace: Trace, launch: int) -> KernelFacts:
+    """With another reason for what was collected, where all that one has is a page without it."""
+    hidden = {one.what: why for one in known.missing if (why := not_shown(trace, launch, SECTIONS[one.what]))}
+    roofline = known.roofline
+    if (why := hidden.get(whats.ROOFLINE)) and isinstance(roofline, KernelRoofline):
+        roofline = replace(roofline, refusals=tuple(replace(one, why=why) for one in roofline.refusals))
+    unknown = {_FACTS[what]: why for what, why in hidden.items()}
+    return replace(known, roofline=roofline, **unknown) if hidden else known
 
 
 def _bound_of(metrics: Counters, traffic: Traffic | Unknown, board: GpuModel | Unknown) -> Verdict | Unknown:
@@ -321,7 +340,10 @@ class Kernels:
             return replace(unknown, registers=registers or why, shared_memory=_or(shared, why))
         if i not in self._facts:
             ns = self.table.duration_ns[i]
-            self._facts[i] = kernel_facts(self.table.details.metrics(i), ns if ns == ns else None, self.gpu)
+            metrics = self.table.details.metrics(i)
+            half = computing_half(self.table, i) if has_fused_half(metrics) else None
+            known = kernel_facts(metrics, ns if ns == ns else None, self.gpu, half)
+            self._facts[i] = _as_shown(known, self.trace, i)
         return self._facts[i]
 
     def metrics(self, i: int) -> Counters:
@@ -719,6 +741,7 @@ class KernelRows:
         is_shape_shown: Whether grid and block stand in columns of their own, so that names can go without.
         more: Columns that stand behind the duration.
         refused: Why the filter that made these rows could not be read.
+        undecided: Of how many rows nobody can say whether its condition holds, and why.
     """
 
     kernels: Kernels
@@ -727,6 +750,7 @@ class KernelRows:
     is_shape_shown: bool = False
     more: tuple[ColumnField, ...] = ()
     refused: Unknown | None = None
+    undecided: Unknown | None = None
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -805,15 +829,17 @@ class KernelRows:
         )
 
     def why_none(self) -> Unknown | None:
-        """What is wrong with the condition that was asked for."""
-        return self.refused
+        """What is wrong with the condition that was asked for, or of which rows it cannot be told."""
+        return self.refused or (None if self.rows else self.undecided)
 
     def _where(self, condition: str) -> KernelRows:
         # Imported here: few tables are asked for more than names.
         from llmtop.analysis.kernels.where import rows_where
 
-        found = rows_where(self.kernels, self.rows, self.askable, condition)
-        return replace(self, rows=[], refused=found) if isinstance(found, Unknown) else replace(self, rows=found)
+        found = rows_where(self.kernels, self.rows, self.askable, condition, "rows")
+        if isinstance(found, Unknown):
+            return replace(self, rows=[], refused=found)
+        return replace(self, rows=found.rows, undecided=found.undecided)
 
     def _text(self, row: Row) -> str:
         """What else a row is found by."""

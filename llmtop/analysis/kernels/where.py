@@ -6,7 +6,9 @@ docs/filters.md has the language. What stands for a row is the launch that its c
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -18,7 +20,9 @@ from llmtop.analysis.kernels.conditions import (
     comparisons,
     condition_of,
     holds,
+    is_known,
 )
+from llmtop.analysis.kernels.nvtx_ranges import has_ranges, in_no_range
 from llmtop.frozen import frozen
 from llmtop.model import Unknown, UnknownKind
 
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
     from llmtop.analysis.views import Cell
 
 Values: TypeAlias = "Callable[[Kernels, Row], Sequence[Cell]]"
-"""Of a row the values of which any may hold: it has launches in several ranges."""
+"""Of a row the values of which any may hold: it has launches in several ranges, or in none."""
 _MANUAL = "docs/filters.md"
 _ASKED = 16
 """Rows that are asked for a name that is no column's: reports have the same metrics of most kernels."""
@@ -44,7 +48,25 @@ class _Named:
     unit: str = ""
 
 
-def rows_where(kernels: Kernels, rows: Sequence[Row], fields: Sequence[ColumnField], text: str) -> list[Row] | Unknown:
+@frozen
+class RowsWhere:
+    """What a condition chooses.
+
+    Attributes:
+        rows: Those for which it holds.
+        decided: Of how many rows it is known whether it does.
+        undecided: What is not known of how many others, and why: nobody can say whether it holds for them. None where
+            all is known that decides.
+    """
+
+    rows: list[Row]
+    decided: int
+    undecided: Unknown | None
+
+
+def rows_where(
+    kernels: Kernels, rows: Sequence[Row], fields: Sequence[ColumnField], text: str, noun: str = "kernels"
+) -> RowsWhere | Unknown:
     """The rows for which a condition holds; in one line why it cannot be read or asked.
 
     Args:
@@ -52,11 +74,16 @@ def rows_where(kernels: Kernels, rows: Sequence[Row], fields: Sequence[ColumnFie
         rows: Any of them.
         fields: The columns that names may stand for.
         text: The condition.
+        noun: What the rows are called, all of them.
     """
     try:
         condition = condition_of(text)
         named = {one.name: _named(kernels, rows, fields, one.name) for one in comparisons(condition)}
-        return [row for row in rows if _holds(kernels, row, condition, named)]
+        answers = [_holds(kernels, row, condition, named) for row in rows]
+        unsure = [row for row, answer in zip(rows, answers, strict=True) if answer is None]
+        holding = [row for row, answer in zip(rows, answers, strict=True) if answer]
+        why = _undecided(kernels, unsure, len(rows), named, noun) if unsure else None
+        return RowsWhere(holding, len(rows) - len(unsure), why)
     except NoSuchNameError as error:
         return Unknown(str(error), _MANUAL)
     except ConditionError as error:
@@ -69,9 +96,30 @@ def _holds(kernels: Kernels, row: Row, condition: Condition, named: Mapping[str,
         found = [comparison.holds(value, of.unit) for value in of.values(kernels, row)]
         known = [answer for answer in found if answer is not None]
         joined = all(known) if comparison.sign.startswith("!") else any(known)
-        return joined if known else None
+        return joined if known or not found else None
 
     return holds(condition, one)
+
+
+def _undecided(kernels: Kernels, unsure: Sequence[Row], of: int, named: Mapping[str, _Named], noun: str) -> Unknown:
+    """What is not known of rows for which nobody can say whether a condition holds, with the reason of most."""
+    whys = {
+        name: [why for row in unsure if (why := _why_not_known(kernels, row, one, name))] for name, one in named.items()
+    }
+    unknown = {name: Counter(found).most_common(1)[0][0] for name, found in whys.items() if found}
+    why = next(iter(unknown.values()))
+    names = [name for name, of_name in unknown.items() if of_name == why]
+    whose = f"any of the {noun}" if len(unsure) == of else f"{len(unsure)} of {of} {noun}"
+    verb = "is" if len(names) == 1 else "are"
+    return replace(why, reason=f"{' and '.join(names)} {verb} not known of {whose}: {why.reason}")
+
+
+def _why_not_known(kernels: Kernels, row: Row, one: _Named, name: str) -> Unknown | None:
+    """Why a row has no value of a name; None where it has one."""
+    values = one.values(kernels, row)
+    if not values or any(is_known(value) for value in values):
+        return None
+    return next((value for value in values if isinstance(value, Unknown)), Unknown(f"it has no {name}"))
 
 
 def plain(name: str) -> str:
@@ -94,7 +142,8 @@ def _named(kernels: Kernels, rows: Sequence[Row], fields: Sequence[ColumnField],
     if wanted in metrics:
         return _Named(_metric_of(metrics[wanted]), kernels.unit(metrics[wanted]))
     near = get_close_matches(wanted, [*known, *_SAME, *metrics], n=1, cutoff=0)
-    raise NoSuchNameError(f"no column and no metric is called {name}; the nearest is {metrics.get(near[0], near[0])}")
+    none = "no column and no metric is" if metrics else f"{kernels.no_counters.reason}, and no column is"
+    raise NoSuchNameError(f"{none} called {name}; the nearest is {metrics.get(near[0], near[0])}")
 
 
 def _keys(field: ColumnField) -> Iterator[str]:
@@ -113,10 +162,14 @@ def _cell_of(field: ColumnField) -> Values:
 
 
 def _metric_of(name: str) -> Values:
-    return lambda kernels, row: (kernels.metrics(kernels.middle(row)).get(name),)
+    not_counted = Unknown("it was not counted", f"add --metrics {name}")
+    return lambda kernels, row: (kernels.metrics(kernels.middle(row)).get(name, not_counted),)
 
 
 def _ranges(kernels: Kernels, row: Row) -> Sequence[Cell]:
+    """None at all of a kernel that lies in no range, where others do."""
+    if not has_ranges(kernels.trace):
+        return (in_no_range(kernels.trace),)
     return [name for path in dict.fromkeys(kernels.ranges[i] for i in row.launches) for name in path]
 
 

@@ -31,6 +31,7 @@ _OF_BOTH = f"{_OF_TIMES}; where bytes were counted, {_OF_BYTES}"
 
 
 _GRAPH = "what remains costs less to launch in a CUDA graph"
+_OPTIMIZER = "an optimizer that works on many tensors at once (fused=True, foreach=True), zero_grad(set_to_none=True)"
 _ACTION = Words(
     pytorch="fuse them: torch.compile, the engine's fused norms, rotary embeddings and activations, or quantised "
     f"kernels that cast as they load; {_GRAPH}",
@@ -39,6 +40,11 @@ _ACTION = Words(
     directives="fuse the loops that they were made of into one construct, so that what is between them stays in "
     "registers",
     other=f"fuse them: one kernel that reads the inputs and writes the outputs once, casting as it loads; {_GRAPH}",
+    training=Words(
+        pytorch=f"fuse them: torch.compile, also of the backward pass, {_OPTIMIZER}; {_GRAPH}",
+        compiled=f"fuse them ({COMPILED}): {_OPTIMIZER}; {_GRAPH}",
+        other="",
+    ),
 )
 
 

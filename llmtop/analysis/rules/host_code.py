@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from llmtop import whats
-from llmtop.analysis.kernels.programs import Words
+from llmtop.analysis.kernels.programs import Words, is_of_torch
 from llmtop.analysis.rules import idle
 from llmtop.analysis.rules.recurrence import Recurrence, recurrence
 from llmtop.analysis.timeline.causes import Cause
@@ -40,7 +41,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         where = f", {amount} of it in {_what(trace, largest.name)} {largest.name}" if largest.name else ""
         sampled = tuple(_functions(lost.worst.details))
         again = recurrence(trace, lost.worst.gpu.gpu, largest.name) if largest.name else None
-        holder = idle_holder(trace, lost.worst.gpu.gpu)
+        holder = _holder(trace, lost)
         yield idle.finding(
             trace,
             lost,
@@ -53,9 +54,15 @@ def check(trace: Trace) -> Iterator[Finding]:
                 *_run_dry(lost.worst),
                 *_compiled(lost.worst),
             ),
-            action=_loading(holder, largest) or _action(lost.worst, again),
+            action=_loading(holder, largest) or _of_library(trace, holder, lost) or _action(lost.worst, again),
             no_command="CPU samples in this capture tell where the thread stood" if sampled else "",
         )
+
+
+def _holder(trace: Trace, lost: idle.Stake) -> IdleHolder | None:
+    """The ranges that hold most of the GPU's idle time, if most of what they hold is this rule's."""
+    holder = idle_holder(trace, lost.worst.gpu.gpu)
+    return holder if holder is not None and 2 * lost.worst.ns >= holder.idle_ns else None
 
 
 def _what(trace: Trace, name: str) -> str:
@@ -89,6 +96,37 @@ def _loading(holder: IdleHolder | None, largest: IdlePart) -> str:
     """What to do where the thread loads batches."""
     names = f"{holder.name if holder else ''} {largest.name}"
     return next((action.pytorch for loader, action in _LOADERS.items() if loader in names), "")
+
+
+_PLANS = re.compile(r"_cudnn_attention")
+"""Operators that have cuDNN make a plan at each new shape (PyTorch, aten/src/ATen/native/cudnn/MHA.cpp)."""
+_FEWER_SHAPES = "have fewer shapes (pad to a few lengths, a cache of fixed size), and run each once before what matters"
+_FIRST_USES = Words(
+    pytorch=f"most of it is in few of the operator's calls, as at the first use of a shape: {_FEWER_SHAPES}",
+    other=f"most of it is in few of its calls, as at the first use of a shape: {_FEWER_SHAPES}",
+)
+_CUDNN = Words(
+    pytorch=f"cuDNN makes a plan for each new shape: {_FEWER_SHAPES}; another backend makes none "
+    "(torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION))",
+    other=f"cuDNN makes a plan for each new shape: {_FEWER_SHAPES}",
+)
+_LIBRARYS = Words(
+    pytorch="it is a library's code: call it less often (larger batches, fused operators, a CUDA graph), or take "
+    "another implementation of the operator; launch further ahead of the GPU",
+    other="it is a library's code: call it less often, or take another implementation; launch further ahead of the GPU",
+)
+
+
+def _of_library(trace: Trace, holder: IdleHolder | None, lost: idle.Stake) -> str:
+    """What to do where most of it is the code of operators, which the program has no hand in; empty where it is not."""
+    largest, *_ = lost.together
+    whole = sum(part.ns for part in lost.together)
+    # As operators, or as the ranges that nsys makes of them.
+    if 2 * sum(part.ns for part in lost.together if is_of_torch(part.name)) <= whole:
+        return ""
+    if 2 * largest.ns <= whole or holder is None or holder.name != largest.name or not holder.is_uneven:
+        return _LIBRARYS.of(trace)
+    return (_CUDNN if _PLANS.search(largest.name) else _FIRST_USES).of(trace)
 
 
 def _functions(parts: tuple[IdlePart, ...]) -> Iterator[str]:

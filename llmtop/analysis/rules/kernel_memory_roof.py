@@ -117,6 +117,9 @@ _MATRIX = Words(
     pytorch=_WEIGHTS,
     other="do more for each element that is read: several vectors at once (a matrix product in the place of "
     "matrix-vector products), or a narrower type",
+    training=Words(
+        pytorch="do more for each weight that is read: a larger batch, or a narrower type (autocast to bf16)", other=""
+    ),
 )
 _OF_ANY_PROGRAM = ("", "fp32", "fp64")
 """Types of matrices; with narrower ones it is a model's."""

@@ -35,6 +35,7 @@ ADVICE = (
     "HighPipeUtilization",
 )
 _REPLAY = "replay them as a CUDA graph so that each costs no launch"
+_LARGER = "train in larger batches so that grids grow"
 _FUSED = Words(
     pytorch=f"fuse them (torch.compile, fused norms and activations), batch more requests so that grids grow, and "
     f"{_REPLAY}",
@@ -42,6 +43,11 @@ _FUSED = Words(
     f"{_REPLAY}",
     directives="fuse loops into one construct, and give each more of the work so that grids grow",
     other=f"fuse them, give each more of the work so that grids grow, and {_REPLAY}",
+    training=Words(
+        pytorch=f"fuse them (torch.compile, fused norms and activations), {_LARGER}, and {_REPLAY}",
+        compiled=f"fuse them ({COMPILED}; fused norms and activations), {_LARGER}, and {_REPLAY}",
+        other="",
+    ),
 )
 _MATRIX = (
     "give it more to do at once: a larger batch, or an algorithm that divides the sum too (split-K, stream-K; "

@@ -65,7 +65,11 @@ _FEWER = Words(
     other=f"fuse small kernels, give each launch more work{_CORE}",
 )
 _GRAPH = "capture the step as a CUDA graph"
-_AS_GRAPH = Words(pytorch=f"{_GRAPH} (vLLM: without --enforce-eager), ", other=f"{_GRAPH} (cudaStreamBeginCapture), ")
+_AS_GRAPH = Words(
+    pytorch=f"{_GRAPH} (vLLM: without --enforce-eager), ",
+    other=f"{_GRAPH} (cudaStreamBeginCapture), ",
+    training=Words(pytorch=f"{_GRAPH} (torch.cuda.make_graphed_callables), ", other=""),
+)
 
 
 def _action(trace: Trace, lost: idle.Loss) -> str:

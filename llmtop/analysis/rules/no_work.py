@@ -24,6 +24,11 @@ _ACTION = Words(
     "them over (scheduler, tokenizer, data loader) is late: profile that one",
     other="give it more to do, if there is more; if work was waiting meanwhile, whoever hands it over (another process "
     "or thread) is late: profile that one",
+    training=Words(
+        pytorch="whoever hands over batches is late (data loader, another rank): more num_workers and a larger "
+        "prefetch_factor, pin_memory=True, or profile that one",
+        other="",
+    ),
 )
 
 

@@ -108,6 +108,7 @@ class Spread:
     Attributes:
         phase: None where it is not told.
         steps: Their numbers among all steps, from 1 on.
+        p95_ns, p99_ns: None of fewer steps than it takes for one to lie above: `_FOR_P95`, `_FOR_P99`.
         slow_from_ns: How long one has to be to be an outlier; None where there are too few to tell.
         parts: What the median step has of each part, by itself; likewise `kernels` and `copied`, None where that is not
             known, and `exposed_ns`.
@@ -118,8 +119,9 @@ class Spread:
     phase: StepPhase | None
     steps: tuple[int, ...]
     median_ns: float
-    p95_ns: float
-    p99_ns: float
+    p95_ns: float | None
+    p99_ns: float | None
+    longest_ns: float
     slow_from_ns: float | None
     parts: Mapping[Share, float]
     kernels: float | None
@@ -240,6 +242,10 @@ def shares_of(account: TimeAccount) -> Mapping[Share, int]:
     return shares
 
 
+_FOR_P95, _FOR_P99 = 20, 100
+"""Steps from which on the twentieth and the hundredth part of them is one at least: of fewer the longest is told."""
+
+
 def _spread(group: StepGroup, numbers: Sequence[int], parts: Sequence[TimePart]) -> Spread:
     accounts = [one.account for one in parts]
     walls = sorted(one.wall_ns for one in accounts)
@@ -251,8 +257,9 @@ def _spread(group: StepGroup, numbers: Sequence[int], parts: Sequence[TimePart])
         phase=None if isinstance(phase, Unknown) else phase,
         steps=tuple(numbers),
         median_ns=median(walls),
-        p95_ns=quantile(walls, 0.95),
-        p99_ns=quantile(walls, 0.99),
+        p95_ns=quantile(walls, 0.95) if len(walls) >= _FOR_P95 else None,
+        p99_ns=quantile(walls, 0.99) if len(walls) >= _FOR_P99 else None,
+        longest_ns=walls[-1],
         slow_from_ns=_slow_from(walls) if len(walls) >= _FEWEST else None,
         parts={share: median(one.get(share, 0) for one in shares) for share in every},
         kernels=_middle([one.kernels for one in accounts]),

@@ -28,12 +28,13 @@ from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Cell, Column
 from llmtop.frozen import frozen
 from llmtop.model import Unknown
+from llmtop.text import listed
 from llmtop.units import quantity, si
 
 if TYPE_CHECKING:
     from llmtop.analysis.kernels.breakdown.step_groups import StepGroup
     from llmtop.analysis.pages.diff.ladder import Rung
-    from llmtop.model import Finding, Trace
+    from llmtop.model import Finding, Trace, Value
 
 EXPLAINED = 10
 """Kernels whose counters are told side by side."""
@@ -243,10 +244,25 @@ def facts_said(facts: Sequence[FactChange]) -> str:
 
 
 def fact_said(one: FactChange) -> str:
-    """A fact of both: "occupancy 48 % → 92 %"."""
+    """A fact of both: "occupancy 48 % → 92 %"; what is hardly there beside the other is said to be that."""
     is_told = one.unit not in ("%", "ratio") and 1 / _MOST_TIMES < one.ratio < _MOST_TIMES
     times = f" (×{one.ratio:.2g})" if is_told else ""
-    return f"{one.what} {_value(one.before, one.unit)} → {_value(one.after, one.unit)}{times}"
+    values = " → ".join(
+        HARDLY_ANY if _is_hardly_any(mine, other) else _value(mine, one.unit)
+        for mine, other in ((one.before, one.after), (one.after, one.before))
+    )
+    return f"{one.what} {values}{times}"
+
+
+HARDLY_ANY = "hardly any"
+_HARDLY_ANY = 1e-4
+"""Of the other value: one below it is noise, or what is left over of a mean. Ours."""
+
+
+def _is_hardly_any(mine: Value, other: Value) -> bool:
+    if isinstance(mine, str) or isinstance(other, str):
+        return False
+    return 0 < abs(mine) < _HARDLY_ANY * abs(other)
 
 
 def _value(value: Cell, unit: str) -> str:
@@ -263,12 +279,17 @@ _RUNGS = (
     Column("name", "name", help="A is the baseline"),
     Column("time", "time", "ns", 9, 1, "of a step, of all kernels, or of a call"),
     Column("flops", "FLOP/s", "FLOP/s", 12, 3, "of the precision that does most of its work"),
+    Column("flop", "FLOP a call", "FLOP", 11, 5, "of all precisions: versions of one kernel have about the same"),
     Column("change", "to baseline", "%", 11, 2, "how much longer it takes", is_signed=True),
     Column("speed", "times as fast", "1", 13, 1, "as the baseline"),
     Column("best", "of the best", "ratio", 11, 1, "its speed over that of the fastest"),
     Column("bound", "bound", "", 8, 4, "what limits it"),
     Column("noise", "noise", "", 9, 2, "whether the difference from the baseline is beyond the noise"),
 )
+
+
+_NAMED = 4
+"""Kernels that are named as doing other work."""
 
 
 def ladder_section(rungs: Sequence[Rung]) -> DiffSection:
@@ -278,7 +299,22 @@ def ladder_section(rungs: Sequence[Rung]) -> DiffSection:
     table = _table(tuple(_RUNGS[i] for i in kept), [[row[i] for i in kept] for row in rows])
     taken = (f"noise: 5 % and 1 µs where both have fewer than {FEWEST} calls",)
     is_taken = any(not one.noise.is_known for one in rungs)
-    return DiffSection("Ladder", taken if is_taken else (), table)
+    return DiffSection("Ladder", (*_of_work(rungs), *(taken if is_taken else ())), table)
+
+
+def _of_work(rungs: Sequence[Rung]) -> Iterator[str]:
+    """Which kernels do other work than the baseline, and of which nobody knows."""
+    others = [
+        f"{one.name} ({si(one.flop, 'FLOP')})"
+        for one in rungs
+        if one.other_work is not None and isinstance(one.flop, float)
+    ]
+    if others:
+        more = [f"{len(others) - _NAMED} more"] if len(others) > _NAMED else []
+        named = listed([*others[:_NAMED], *more])
+        yield f"not compared with the baseline, as they do other work, by FLOP a call: {named}"
+    if any(isinstance(one.flop, Unknown) for one in rungs):
+        yield "where FLOP a call is not known, times say which is faster only of kernels that do the same work"
 
 
 def _tells(cell: Cell) -> bool:
@@ -287,10 +323,11 @@ def _tells(cell: Cell) -> bool:
 
 def _rung(one: Rung) -> tuple[Cell, ...]:
     if math.isnan(one.speed):
-        return one.name, one.why_not or NO_TIME, one.flops_per_s, None, None, None, one.bound, ""
+        time, apart = (one.why_not or NO_TIME, None) if one.other_work is None else (_mean(one.ns), one.other_work)
+        return one.name, time, one.flops_per_s, one.flop, apart, apart, apart, one.bound, ""
     within = "" if one.is_beyond_noise or one.ns == one.baseline_ns else "in noise"
     change = 100 * (one.ns / one.baseline_ns - 1)
-    return one.name, one.ns, one.flops_per_s, change, one.speed, one.of_best, one.bound, within
+    return one.name, one.ns, one.flops_per_s, one.flop, change, one.speed, one.of_best, one.bound, within
 
 
 # -- all else ---------------------------------------------------------------------------------------------------------
