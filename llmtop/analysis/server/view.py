@@ -205,13 +205,13 @@ class _StatsBuilder:
 
     def load(self) -> Iterable[ServerNumber]:
         yield self.output()
-        for gauge in _GAUGES:
+        for gauge in GAUGES:
             yield self.gauge(*gauge)
 
     def all(self) -> Iterable[ServerNumber]:
         yield replace(self.output(), history=output_history(self.trace, self.track, HISTORY_NS)[0])
         yield self.prompt()
-        for concept, title, metric, unit in _GAUGES:
+        for concept, title, metric, unit in GAUGES:
             stat = self.gauge(concept, title, metric, unit)
             yield replace(stat, history=history(self.trace, self.track, metric, HISTORY_NS))
         yield self.preemptions()
@@ -302,11 +302,12 @@ class _StatsBuilder:
         return ServerNumber(concept, title, value, "s", where, bounds=bounds, mean=seen.mean)
 
 
-_GAUGES = (
+GAUGES = (
     ("running", "running", v.SERVER_RUNNING, "requests"),
     ("waiting", "waiting", v.SERVER_WAITING, "requests"),
     ("kv_usage", "KV cache", v.SERVER_KV_USAGE, "ratio"),
 )
+"""What stands at some level, of which a view has the newest reading: concept, title, metric and unit."""
 _LATENCIES = (
     ("ttft", v.SERVER_TTFT),
     ("itl", v.SERVER_ITL),
