@@ -77,7 +77,7 @@ def _finding(trace: Trace, server: Track, verdicts: list[JudgedObjective]) -> Fi
         action=action,
         next_command=metrics_command(server, "first_token|inter_token|per_output_token|queue_time|prefill_time"),
         source=source,
-        window_s=late[0].window_ns / NS_PER_S,
+        window_s=late[0].seen_ns / NS_PER_S,
     )
 
 
@@ -92,7 +92,7 @@ def misses(trace: Trace, late: JudgedObjective) -> str:
         return f"missed its objective {said_when(trace, late.lapses)}"
     if late.window_ns == WINDOW_NS:
         return "misses its objective"
-    since_ns = NEWEST_NS if late.window_ns == NEWEST_NS else trace.end_ns - late.lapses[-1].start_ns
+    since_ns = late.seen_ns if late.window_ns == NEWEST_NS else trace.end_ns - late.lapses[-1].start_ns
     return f"misses its objective in the last {since_ns / NS_PER_S:.0f} s"
 
 
