@@ -1012,12 +1012,29 @@ def test_a_queue_is_evidence_of_the_cause_that_takes_most_of_the_time() -> None:
     late = slept.but(counters={("server:1", metric): rate for metric, rate in ttft.items()})
     finding, missed, *_ = diagnose(late.trace()).findings
     assert (finding.rule, missed.rule) == ("engine-starved", "objective-missed")
-    assert missed.action.startswith("engine-starved comes first")
+    assert missed.action.startswith('"EngineCore waits" comes first')
     assert finding.evidence[-1].startswith("saturated: 57 requests wait, for 3.00 s on average")
     little = diagnose(queued.trace()).findings
     assert [one.rule for one in little] == ["run-queue-starvation", "queue-standing"], (
         "17 % of the time explain no queue"
     )
+
+
+@pytest.mark.parametrize(("asleep", "said"), [(0.6, True), (0.3, True), (0.1, False)])
+def test_memory_that_is_read_from_a_disk_comes_first_where_it_holds_up_steps(asleep: float, said: bool) -> None:
+    """Of the words that are shown: no screen shows the name of a rule. Below half of the time other advice stays too."""
+    counters = {
+        ("server:1", v.bucket(v.SERVER_TTFT, 1.0)): 0.0,
+        ("server:1", v.bucket(v.SERVER_TTFT, float("inf"))): 20.0,
+        ("server:1", v.total(v.SERVER_TTFT)): 60.0,
+        ("process:7", v.PROCESS_MAJOR_FAULTS): 500.0,
+    }
+    threads = (API, Thread(on_cpu=1.0 - asleep, asleep_in="disk"))
+    found = {one.rule: one for one in diagnose(STARVED.but(threads=threads, counters=counters).trace()).findings}
+    action = found["objective-missed"].action
+    named = '"EngineCore waits for its own memory ' in action
+    assert ("paging" in found, named) == (True, said)
+    assert action.endswith(" the time between tokens, late") is (said and asleep >= 0.5)
 
 
 def test_the_gil_is_named_where_it_is_what_the_loop_is_found_at() -> None:

@@ -120,7 +120,9 @@ def test_what_stands_at_a_level_is_the_mean_of_the_window() -> None:
     def queued(*lengths: float) -> Trace:
         times = (IDLE.end_ns - (len(lengths) - 1 - i) * NS_PER_S for i in range(len(lengths)))
         series = Series.of(server, v.SERVER_WAITING, "vLLM", [*zip(times, lengths, strict=True)])
-        return replace(IDLE, start_ns=IDLE.end_ns - 20 * NS_PER_S, series={**IDLE.series, (server, v.SERVER_WAITING.name): series})
+        return replace(
+            IDLE, start_ns=IDLE.end_ns - 20 * NS_PER_S, series={**IDLE.series, (server, v.SERVER_WAITING.name): series}
+        )
 
     found = observed_diff(queued(*[0.0] * 10, *[66.0] * 11), queued(*[90.0] * 10, *[66.0] * 11))
     (waiting,) = (one for one in found.numbers if one.key == "waiting")

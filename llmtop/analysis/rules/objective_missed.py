@@ -183,7 +183,10 @@ def _gaps(trace: Trace, track: TrackId, verdicts: list[JudgedObjective], window_
     if (thrown_out := preempted(trace, track, window_ns)) is not None:
         return ("requests are preempted", thrown_out.text), more_room_in_kv(trace)
     if (held := held_off_loop(trace)) is not None:
-        return ("steps wait for a CPU", held.text), "see run-queue-starvation: what keeps it from a CPU"
+        return (
+            "steps wait for a CPU",
+            held.text,
+        ), "see what else runs on the CPUs of the engine, and how many it may use"
     if (prompts := prompts_in_between(trace, track, verdicts, window_ns)) is not None:
         return ("prompts are computed in between", prompts.text), shorter_prefills(trace)
     whole = _mean(trace, track, v.SERVER_ITL, "mean time between tokens", window_ns)
