@@ -1022,7 +1022,7 @@ def test_a_queue_is_evidence_of_the_cause_that_takes_most_of_the_time() -> None:
 
 @pytest.mark.parametrize(("asleep", "said"), [(0.6, True), (0.3, True), (0.1, False)])
 def test_memory_that_is_read_from_a_disk_comes_first_where_it_holds_up_steps(asleep: float, said: bool) -> None:
-    """Of the words that are shown: no screen shows the name of a rule. Below half of the time other advice stays too."""
+    """No screen shows the name of a rule. Below half of the time other advice stays too."""
     counters = {
         ("server:1", v.bucket(v.SERVER_TTFT, 1.0)): 0.0,
         ("server:1", v.bucket(v.SERVER_TTFT, float("inf"))): 20.0,
