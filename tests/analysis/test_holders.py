@@ -12,6 +12,7 @@ from llmtop import ids
 from llmtop.analysis.rules import host_code
 from llmtop.analysis.timeline.holders import idle_holder
 from llmtop.parsers.registry import load
+from llmtop.units import duration
 from tests.kernel_traces import SAMPLES
 from tests.nsys_capture import MS, US, Capture
 
@@ -88,5 +89,7 @@ def test_the_loader_of_a_public_trace_holds_what_its_events_say() -> None:
     assert holder.open_ns == pytest.approx(1000 * sum(end - start for start, end in loads), abs=10)
     assert holder.idle_ns == pytest.approx(holder.open_ns - 1000 * at_work, abs=100)
     (finding,) = host_code.check(trace)
-    assert "356 ms, 77 % of the idle time" in " ".join(finding.evidence)
+    said = " ".join(finding.evidence)
+    assert "356 ms, 77 % of the idle time; it ran 6 times, " in said
+    assert f"{duration(holder.open_ns)} together (" in said
     assert "num_workers" in finding.action

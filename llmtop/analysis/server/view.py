@@ -114,6 +114,11 @@ class ServerView:
         return self.stats[concept].value
 
     @property
+    def rate_s(self) -> float:
+        """What rates are of, in seconds."""
+        return min(RATE_WINDOW_NS / NS_PER_S, self.window_s)
+
+    @property
     def absent(self) -> tuple[ServerNumber, ...]:
         """Stats of which nothing is known."""
         return tuple(stat for stat in self.stats.values() if isinstance(stat.value, Unknown) and stat.bounds is None)

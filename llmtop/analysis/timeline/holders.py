@@ -13,7 +13,7 @@ from llmtop.analysis.timeline.ranges import asking_threads
 from llmtop.frozen import frozen
 from llmtop.model import SpanKind
 from llmtop.text import range_name
-from llmtop.units import count, duration, percent
+from llmtop.units import counted, duration, percent
 
 if TYPE_CHECKING:
     from llmtop.model import SpanTable, Trace, TrackId
@@ -44,7 +44,7 @@ class IdleHolder:
     def __str__(self) -> str:
         return (
             f"within {self.name}, with all that it calls: {duration(self.idle_ns)}, {percent(100 * self.share)} of the "
-            f"idle time, in {count(self.spans)} of {duration(self.open_ns)} in all (nsys)"
+            f"idle time; it ran {counted(self.spans, 'time')}, {duration(self.open_ns)} together (nsys)"
         )
 
 
