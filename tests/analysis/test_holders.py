@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from llmtop import ids
 from llmtop.analysis.rules import host_code
-from llmtop.analysis.timeline.holders import idle_holder
+from llmtop.analysis.timeline.holders import IdleHolder, idle_holder
 from llmtop.parsers.registry import load
 from llmtop.units import duration
 from tests.kernel_traces import SAMPLES
@@ -38,6 +39,14 @@ def test_the_shortest_range_that_holds_most_of_the_idle_time_counts_with_what_it
     assert holder is not None
     assert (holder.name, holder.spans, holder.open_ns, holder.idle_ns) == ("part", 10, 40 * MS, 40 * MS)
     assert holder.share == pytest.approx(40 / 70)
+
+
+def test_it_says_how_often_it_ran_and_how_long_together() -> None:
+    holder = IdleHolder("decode", 32, 146_000_000, 120_000_000, 0.72)
+    assert str(holder) == (
+        "within decode, with all that it calls: 120 ms, 72 % of the idle time; it ran 32 times, 146 ms together (nsys)"
+    )
+    assert "; it ran 1 time, 146 ms together" in str(replace(holder, spans=1))
 
 
 def test_ranges_that_are_open_nearly_all_the_time_hold_nothing_in_particular(tmp_path: Path) -> None:
