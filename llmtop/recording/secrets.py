@@ -90,6 +90,7 @@ STAND_IN: Final = re.compile(
 """What stands for what was taken out."""
 _BY_TRACK: Final = {TrackKind.HOST.value: SecretKind.HOST, TrackKind.NEIGHBOUR.value: SecretKind.PROGRAM}
 """By the kind of a track, what its name is."""
+_OF_THE_SERVER: Final = (TrackKind.PROCESS.value, TrackKind.THREAD.value)
 _KEPT: Final = frozenset(
     {"id", "kind", "track", "parent", "unit", "rule", "severity", "what", "sources", "gone", "llmtop"}
 )
@@ -150,6 +151,8 @@ class Secrets:
         self._out = frozenset(SecretKind) if is_anonymous else frozenset(SecretKind) - ASKED_FOR
         self._known: dict[str, tuple[SecretKind, str]] = {}
         """What is looked for wherever it stands, and what it becomes."""
+        self._own: set[str] = set()
+        """What the server's own processes are called."""
         self._pattern: re.Pattern[str] | None = None
         self._seen: Counter[tuple[SecretKind, str, str, bool]] = Counter()
         self._taken: dict[str, tuple[SecretKind, str]] = {}
@@ -191,9 +194,20 @@ class Secrets:
         for track in _tracks(document):
             if (kind := _kind_of_name(track)) is not None:
                 self._note(kind, track["name"])
+            for name in _names_of_own(track):
+                self._keep(name)
+
+    def _keep(self, name: str) -> None:
+        """What rules know the server's processes by stays: of another program that is called so it tells nothing."""
+        self._own.add(name)
+        if self._known.get(name, ("",))[0] is SecretKind.PROGRAM:
+            self._pattern = None
+            del self._known[name]
 
     def _note(self, kind: SecretKind, value: str) -> None:
         if kind not in self._out or len(value) < _LEAST or value in self._known or _is_nobodys(value):
+            return
+        if kind is SecretKind.PROGRAM and value in self._own:
             return
         self._pattern = None
         self._known[value] = kind, self._name(kind)
@@ -368,6 +382,14 @@ def _tracks(document: Any) -> Iterator[Mapping[str, Any]]:
         several = document.get("tracks")
         tracks = several.values() if isinstance(several, dict) else ()
         yield from (one for one in (document, *tracks) if isinstance(one, dict))
+
+
+def _names_of_own(track: Mapping[str, Any]) -> Iterator[str]:
+    """What a process of the server, or a thread of one, is called: by its name and by its role."""
+    if track.get("kind") in _OF_THE_SERVER:
+        facts = track.get("facts")
+        told = (track.get("name"), facts.get(ProcessFact.ROLE) if isinstance(facts, dict) else None)
+        yield from (name for name in told if isinstance(name, str) and name)
 
 
 def _kind_of_name(track: Mapping[str, Any]) -> SecretKind | None:

@@ -381,6 +381,20 @@ def test_names_of_machines_and_programs_go_from_their_tracks_however_short() -> 
     assert Secrets().without(block["tracks"]["neighbour:7"]) == block["tracks"]["neighbour:7"]
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_program_that_is_called_like_the_servers_own_processes_keeps_its_name(is_first: bool) -> None:
+    """Rules know an engine by its role: another server on the machine must not take it away."""
+    own = {"kind": "process", "name": "VLLM::EngineCor", "facts": {"role": "EngineCore"}}
+    other = {"kind": "neighbour", "name": "EngineCore"}
+    secrets = Secrets(is_anonymous=True)
+    for document in (own, other) if is_first else (other, own):
+        secrets.learn(document)
+    assert [secrets.without(one) for one in (own, other)] == [own, other]
+    assert (
+        secrets.without({"kind": "neighbour", "name": "EngineCore", "x": "EngineCore waits"})["x"] == "EngineCore waits"
+    )
+
+
 def test_a_core_dumps_name_does_not_tell_its_host() -> None:
     secrets = Secrets()
     shared = secrets.text("llmtop open /data/dumps/core_1795495197_node-7.lan_42.nvcudmp")
