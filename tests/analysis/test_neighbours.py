@@ -157,7 +157,7 @@ def test_what_is_in_other_containers_is_said_to_be_unseen() -> None:
 )
 def test_an_affinity_that_leaves_free_cpus_out_is_the_cause(cpus: str, in_use: float, is_pinned: bool) -> None:
     finding = starved(beside(with_facts(CROWDED.trace(), ids.thread(7, 7), cpus=cpus), in_use=in_use))
-    assert ("it can run on CPU 3 only, and others are free" in finding.message) == is_pinned
+    assert ("it may run on CPU 3 only, and others are free" in finding.message) == is_pinned
     assert finding.action.startswith("let it run on more CPUs: taskset -apc 0-3 7") == is_pinned
 
 
@@ -279,7 +279,7 @@ def test_more_cores_are_asked_for_where_none_is_free(in_use: float, steal: float
     trace = with_facts(with_facts(ALMOST_ALONE.trace(), ids.HOST, tools=""), ids.thread(7, 7), cpus="0-15")
     finding = starved(beside(trace, in_use=in_use, steal=steal))
     assert ("others are free" in finding.message) == is_free
-    assert ("EngineCore can run on CPU 0-15, when last looked at (/proc/PID/status)" in finding.evidence) == is_free
+    assert ("EngineCore may run on CPU 0-15, when last looked at (/proc/PID/status)" in finding.evidence) == is_free
     asked = "taskset -pc 7; ps -eLo psr,stat,pid,tid,comm --sort psr | awk '$2 ~ /^R/'"
     assert finding.next_command == (asked if is_free else "top -d 2")
     assert ("give the server more cores" in finding.action) == (not is_free and not steal)

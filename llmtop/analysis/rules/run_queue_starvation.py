@@ -130,7 +130,7 @@ def _who(trace: Trace, late: ServerThread) -> str:
     if _is_pinned(trace, late):
         if (since := _let_go(trace, late)) is not None:
             return f"it could run on CPU {_cpus(trace, late)} only, until {_ago(trace, since)}, and others were free"
-        return f"it can run on CPU {_cpus(trace, late)} only, and others are free"
+        return f"it may run on CPU {_cpus(trace, late)} only, and others are free"
     if stolen := _stolen(trace):
         return f"the hypervisor takes {stolen:.0f} % of all CPU time"
     all_cores = cores(trace)[1]
@@ -256,7 +256,7 @@ def _says_allowed(trace: Trace, late: ServerThread) -> tuple[str, ...]:
     if (since := _let_go(trace, late)) is not None:
         now = trace.tracks[late.track].facts.get(ThreadFact.CPUS)
         return (f"{late.name} could run on CPU {cpus}, and on {now} since {_ago(trace, since)} (/proc/PID/status)",)
-    return (f"{late.name} can run on CPU {cpus}, when last looked at (/proc/PID/status)",) if cpus else ()
+    return (f"{late.name} may run on CPU {cpus}, when last looked at (/proc/PID/status)",) if cpus else ()
 
 
 def _says_cores(trace: Trace) -> tuple[str, ...]:
