@@ -105,6 +105,17 @@ def count(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) or abs(value) >= 99.95 else f"{value:.1f}"
 
 
+def counted(value: float, noun: str, verb: str = "") -> str:
+    """How many of what, whole, and what they do: singular and plural of regular words.
+
+    >>> counted(3, "request"), counted(1.2, "request", "wait"), counted(2.4, "request", "wait")
+    ('3 requests', '1 request waits', '2 requests wait')
+    """
+    is_one = round(value) == 1
+    does = f" {verb}{'s' * is_one}" if verb else ""
+    return f"{value:,.0f} {noun}{'s' * (not is_one)}{does}"
+
+
 def two_digits(value: float, unit: str) -> str:
     """An estimate: two digits promise 5 % at best.
 
@@ -161,8 +172,8 @@ def quantity(value: float, unit: str) -> str:
 
     >>> quantity(3.3e12, "bytes/s"), quantity(0.5, "ratio"), quantity(1410, "MHz"), quantity(0.021, "s")
     ('3.30 TB/s', '50 %', '1410 MHz', '21.0 ms')
-    >>> quantity(1.98e9, "Hz"), quantity(2.4e11, "sector/s"), quantity(2.5e8, "ns/s")
-    ('1.98 GHz', '240 Gsector/s', '25 %')
+    >>> quantity(1.98e9, "Hz"), quantity(2.4e11, "sector/s"), quantity(2.5e8, "ns/s"), quantity(1, "requests")
+    ('1.98 GHz', '240 Gsector/s', '25 %', '1 request')
     """
     if math.isnan(value):
         raise ValueError("NaN is not a quantity: use Unknown")
@@ -184,7 +195,7 @@ def quantity(value: float, unit: str) -> str:
         case "ratio":
             return percent(value * 100)
         case "requests":
-            return f"{count(value)} requests"
+            return f"{count(value)} request{'s' * (value != 1)}"
         case "count":
             return count(value)
         case "1" | "":

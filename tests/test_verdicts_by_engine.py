@@ -87,13 +87,13 @@ def said(trace: Trace) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        ("vllm", "saturated: 20 requests wait, for 3.00 s on average"),
-        ("sglang", "saturated: 20 requests wait, for 3.00 s on average"),
+        ("vllm", "saturated: 20 requests wait, for 2.80 s on average"),
+        ("sglang", "saturated: 20 requests wait, for 2.80 s on average"),
         ("tgi", "saturated: 20 requests wait, for 2.80 s on average"),
-        ("trtllm", "saturated: 20 requests wait, for 3.00 s on average"),
-        ("triton", "saturated: 20 requests wait, for 3.00 s on average"),
-        ("lmdeploy", "saturated: 20 requests wait, for 3.00 s on average"),
-        ("dynamo", "saturated: 20 requests wait, for 3.00 s on average"),
+        ("trtllm", "saturated: 20 requests wait, for 2.80 s on average"),
+        ("triton", "saturated: 20 requests wait, for 2.80 s on average"),
+        ("lmdeploy", "saturated: 20 requests wait, for 2.80 s on average"),
+        ("dynamo", "saturated: 20 requests wait, first tokens take 3.00 s on average"),
         ("llamacpp", "? llama.cpp exports no requests finished"),
     ],
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from llmtop import ids
+from llmtop.collectors.kernel_frames import without_tracer
 from llmtop.collectors.tracing.causes import FileOf, cause_of_sleep, file_of
 from llmtop.collectors.tracing.wire import Sample
 from llmtop.model import Stack, TrackId
@@ -61,10 +62,10 @@ class StackBuffer:
         weights: dict[_StackKey, float] = {}
         for pid, tid, call, state, descriptor, frames, ns in report.get("stacks", ()):
             cause = cause_of_sleep(pid, call, state, descriptor, self._file_of).value
-            key = (ids.thread(pid, tid), cause, self._clean(frames))
+            key = (ids.thread(pid, tid), cause, self._clean(without_tracer(frames)))
             weights[key] = weights.get(key, 0.0) + ns
         for pid, tid, cause_name, frames, ns in report.get("asleep", ()):
-            key = (ids.thread(pid, tid), cause_name, self._clean(frames))
+            key = (ids.thread(pid, tid), cause_name, self._clean(without_tracer(frames)))
             weights[key] = weights.get(key, 0.0) + ns
         for pid, tid, frames, ns in report.get("running", ()):
             key = (ids.thread(pid, tid), ON_CPU, self._clean(frames))

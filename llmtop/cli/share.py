@@ -17,16 +17,19 @@ from llmtop.errors import FileError, UsageError
 from llmtop.text import clean, redact, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from llmtop.recording.copies import RecordedRows
     from llmtop.recording.secrets import Removal
+    from llmtop.recording.standing import Standing
 
 LIVE_S = 30.0
 """How long a server is looked at: what the rules look back on, twice."""
 _SHOWN = 6
 """Things of one kind."""
 _WIDTH = 44
+_A_WORD = " (where it is a name; elsewhere it may be a word)"
+_OWN_WORD = " (stays where it is a word of llmtop's own)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,27 +108,38 @@ def _record(pid: int, seconds: float, path: Path) -> Path:
 
 def _share(args: argparse.Namespace, recording: Path, stack: ExitStack) -> int:
     from llmtop.parsers.compressed import private_folder
-    from llmtop.recording.copies import RecordedRows, write_copy
+    from llmtop.recording.copies import RecordedRows
     from llmtop.recording.secrets import Secrets
+    from llmtop.recording.shared import shared_copy
 
     try:
         rows = RecordedRows(recording)
         secrets = Secrets(is_anonymous=args.anonymise)
-        for row in rows:
-            secrets.learn(row.document)
         copy = stack.enter_context(private_folder(args.output)) / "shared.llmtop"
-        moments = write_copy(rows, copy, secrets.without)
+        shared = shared_copy(rows, copy, secrets)
     except OSError as error:
         raise FileError(f"{args.source or recording} cannot be copied: {error.strerror}") from error
-    if not moments:
+    if not shared.moments:
         raise FileError(f"{args.source or recording} is a recording without a moment: copy it again")
-    for line in _told(secrets.removals, rows):
+    if shared.leaks:
+        raise FileError(_leak(shared.leaks))
+    for line in _told(secrets.removals, rows, {one.what for one in shared.left}):
         print(line, file=sys.stderr)
     if not args.yes and not _is_wanted(args.output):
         print("llmtop: nothing was written", file=sys.stderr)
         return 1
     _write(args, copy)
     return 0
+
+
+def _leak(leaks: Sequence[Standing]) -> str:
+    """Why nothing is written, with the first place that shows it."""
+    what, where = (shorten(clean(text), _WIDTH) for text in (leaks[0].what, leaks[0].text))
+    more = f", and {len(leaks) - 1} more like it" if len(leaks) > 1 else ""
+    return (
+        f"nothing was written: {what!r} is taken out and would still stand in the copy "
+        f"({leaks[0].field} {where!r}{more}); this is a fault of llmtop: please report it"
+    )
 
 
 def _is_wanted(output: Path) -> bool:
@@ -150,11 +164,17 @@ def _write(args: argparse.Namespace, copy: Path) -> None:
         raise FileError(f"{args.output} cannot be written: {error.strerror}") from error
 
 
-def _told(removals: tuple[Removal, ...], rows: RecordedRows) -> Iterator[str]:
-    """What is taken out, by kind; of each what is taken out most."""
+def _told(removals: tuple[Removal, ...], rows: RecordedRows, own: Collection[str]) -> Iterator[str]:
+    """What is taken out, by kind; of each what is taken out most.
+
+    Args:
+        removals: What is taken out.
+        rows: Of the recording.
+        own: What of it is a word of llmtop's own too.
+    """
     yield "Taken out:" if removals else "Nothing in it is known to be secret."
     for kind, several in groupby(removals, lambda one: one.kind):
-        found = _together(several)
+        found = _together(several, own)
         places = sum(found.values())
         yield f"  {kind}: {len(found)}, in {places} place{'s' * (places != 1)}"
         yield from (f"    {said}" for said in list(found)[:_SHOWN])
@@ -165,10 +185,11 @@ def _told(removals: tuple[Removal, ...], rows: RecordedRows) -> Iterator[str]:
     yield "What stays: numbers, times, PIDs, ports, names of functions and threads, and what the rules found."
 
 
-def _together(removals: Iterator[Removal]) -> Counter[str]:
+def _together(removals: Iterator[Removal], own: Collection[str]) -> Counter[str]:
     """Each thing with what stands there instead, and in how many places."""
     found: Counter[str] = Counter()
     for one in removals:
         instead = f" → {one.instead}" if one.instead else ""
-        found[shorten(redact(clean(one.what)), _WIDTH) + instead] += one.places
+        remark = _A_WORD if one.is_word else _OWN_WORD if one.what in own else ""
+        found[shorten(redact(clean(one.what)), _WIDTH) + instead + remark] += one.places
     return found

@@ -2,7 +2,7 @@
 
 Two steps, as what one row tells has to go from rows before it too: `Secrets.learn` sees all documents, then
 `Secrets.without` gives each of them back. What is looked for by its place is listed in `_BY_FIELD`; what has a form of
-its own, wherever it stands, in `_FORMS`.
+its own is found by that. `shared_copy` then searches the copy for all that was taken out (`standing`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from llmtop.facts import EndedFact, GpuFact, NeighbourFact, ProcessFact, ServerFact, TargetFact
 from llmtop.frozen import frozen
 from llmtop.model import TrackKind
-from llmtop.text import REDACTED, redact
+from llmtop.recording.standing import TELLING, sought_text
+from llmtop.text import REDACTED, group_name, redact
 from llmtop.vocabulary import parted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 TAKEN: Final = {"reason": "taken out by llmtop share"}
 """What stands for a fact that was taken out: an Unknown."""
@@ -28,12 +29,12 @@ _COMMAND: Final = "COMMAND"
 _OPTION: Final = "the value of an option"
 _REMEDY: Final = "remedy"
 """The field of an unknown that says what to do, often a command."""
+_CONFIG: Final = "config"
+"""The field with what a model's own files say, whose names are theirs too."""
 _LEAST: Final = 2
 """Characters of what is looked for wherever it stands."""
 _KEY_SHOWN: Final = 4
 """Characters of a key: enough for its owner to know it by."""
-_TELLING: Final = 8
-"""Characters of what is no word of a language."""
 
 
 class SecretKind(StrEnum):
@@ -53,6 +54,7 @@ class SecretKind(StrEnum):
 
 ASKED_FOR: Final = frozenset({SecretKind.MODEL, SecretKind.GPU, SecretKind.PROGRAM})
 """What stays unless everything is to be anonymous."""
+_MAY_BE_WORDS: Final = ASKED_FOR | {SecretKind.LOG, SecretKind.FOLDER, SecretKind.KEY}
 _BY_FIELD: Final[Mapping[str, SecretKind]] = {
     ProcessFact.COMMAND: SecretKind.COMMAND,
     TargetFact.COMMAND: SecretKind.COMMAND,
@@ -82,8 +84,13 @@ _NAMES: Final[Mapping[SecretKind, str]] = {
     SecretKind.GPU: "gpu-id",
     SecretKind.PROGRAM: "program",
 }
+STAND_IN: Final = re.compile(
+    rf"(?:{'|'.join(_NAMES.values())})-\d+|{_COMMAND}|{_CUT}|{re.escape(REDACTED)}|{TAKEN['reason']}"
+)
+"""What stands for what was taken out."""
 _BY_TRACK: Final = {TrackKind.HOST.value: SecretKind.HOST, TrackKind.NEIGHBOUR.value: SecretKind.PROGRAM}
 """By the kind of a track, what its name is."""
+_OF_THE_SERVER: Final = (TrackKind.PROCESS.value, TrackKind.THREAD.value)
 _KEPT: Final = frozenset(
     {"id", "kind", "track", "parent", "unit", "rule", "severity", "what", "sources", "gone", "llmtop"}
 )
@@ -121,12 +128,15 @@ class Removal:
     Attributes:
         what: As it stands in the recording; of a key how it begins.
         instead: What stands there then; empty where nothing does.
+        is_word: It says nothing by itself ("/", a program "bash", a model "small"): taken out where a field or form of
+            words tells that it is a name, and nowhere else.
         places: In how many texts.
     """
 
     kind: SecretKind
     what: str
     instead: str
+    is_word: bool
     places: int
 
 
@@ -141,8 +151,12 @@ class Secrets:
         self._out = frozenset(SecretKind) if is_anonymous else frozenset(SecretKind) - ASKED_FOR
         self._known: dict[str, tuple[SecretKind, str]] = {}
         """What is looked for wherever it stands, and what it becomes."""
+        self._own: set[str] = set()
+        """What the server's own processes are called."""
         self._pattern: re.Pattern[str] | None = None
-        self._seen: Counter[tuple[SecretKind, str, str]] = Counter()
+        self._seen: Counter[tuple[SecretKind, str, str, bool]] = Counter()
+        self._taken: dict[str, tuple[SecretKind, str]] = {}
+        """As they stand in the recording, keys too, and what stands there instead."""
 
     @property
     def removals(self) -> tuple[Removal, ...]:
@@ -150,6 +164,19 @@ class Secrets:
         order = list(SecretKind)
         found = sorted(self._seen.items(), key=lambda one: (order.index(one[0][0]), -one[1], one[0]))
         return tuple(Removal(*what, places) for what, places in found)
+
+    @property
+    def taken(self) -> frozenset[str]:
+        """What may stand nowhere: all that has been taken out or is known to be secret, but words."""
+        found = (self._known | self._taken).items()
+        return frozenset(what for what, (kind, instead) in found if what != instead and _is_telling(kind, what))
+
+    def seek(self, taken: Iterable[str]) -> None:
+        """Look for these wherever they stand from now on, whatever they were known by; count anew."""
+        self._known = {what: (self._taken | self._known)[what] for what in taken} | self._known
+        self._pattern = None
+        self._seen.clear()
+        self._taken.clear()
 
     # -- learning ----------------------------------------------------------------------------------------------
 
@@ -162,15 +189,26 @@ class Secrets:
             kind = _BY_FIELD.get(name)
             if kind is not None:
                 self._note(kind, value)
+            if name == ProcessFact.CGROUP:  # findings have it as people call it
+                self._note(SecretKind.FOLDER, group_name(value))
         for track in _tracks(document):
             if (kind := _kind_of_name(track)) is not None:
                 self._note(kind, track["name"])
+            for name in _names_of_own(track):
+                self._keep(name)
+
+    def _keep(self, name: str) -> None:
+        """What rules know the server's processes by stays: of another program that is called so it tells nothing."""
+        self._own.add(name)
+        if self._known.get(name, ("",))[0] is SecretKind.PROGRAM:
+            self._pattern = None
+            del self._known[name]
 
     def _note(self, kind: SecretKind, value: str) -> None:
-        if kind not in self._out or len(value) < _LEAST or value in self._known or _NOBODYS.fullmatch(value):
+        if kind not in self._out or len(value) < _LEAST or value in self._known or _is_nobodys(value):
             return
-        if kind is SecretKind.FOLDER and value.count("/") < _LEAST:
-            return  # "/" is in every path; what stands by itself goes with its field
+        if kind is SecretKind.PROGRAM and value in self._own:
+            return
         self._pattern = None
         self._known[value] = kind, self._name(kind)
         short = value.partition(".")[0] if kind is SecretKind.HOST else value.rpartition("/")[2]
@@ -200,7 +238,9 @@ class Secrets:
         if isinstance(document, dict):
             kind = _kind_of_name(document)
             return {
-                key: self._field(value, kind) if key == "name" and kind is not None else self.without(value, key)
+                self.text(key) if name == _CONFIG else key: self._field(value, kind)
+                if key == "name" and kind is not None
+                else self.without(value, key)
                 for key, value in document.items()
             }
         if isinstance(document, list):
@@ -221,6 +261,7 @@ class Secrets:
         hidden = redact(text)
         if hidden != text:
             self._count(SecretKind.KEY, _OPTION, REDACTED)
+            self._taken |= dict.fromkeys(_redacted(text, hidden), (SecretKind.KEY, REDACTED))
         hidden = _TOKENS.sub(self._replacing(SecretKind.KEY, lambda _: REDACTED), hidden)
         hidden = self._compiled().sub(lambda found: self._instead_of(found[0]), hidden)
         hidden = _PATH.sub(self._replacing(SecretKind.FOLDER, _shortened), hidden)
@@ -232,10 +273,9 @@ class Secrets:
 
     def _compiled(self) -> re.Pattern[str]:
         if self._pattern is None:
-            telling = (value for value, (kind, _) in self._known.items() if _is_telling(kind, value))
-            longest_first = sorted(telling, key=len, reverse=True)
-            words = "|".join(map(re.escape, longest_first)) or r"(?!)"
-            self._pattern = re.compile(rf"(?<!\w)(?:{words})(?!\w)")
+            longest_first = sorted(self._known, key=len, reverse=True)
+            parts = (_sought(self._known[value][0], value) for value in longest_first)
+            self._pattern = re.compile("|".join(filter(None, parts)) or r"(?!)")
         return self._pattern
 
     def _instead_of(self, known: str) -> str:
@@ -272,14 +312,42 @@ class Secrets:
     def _count(self, kind: SecretKind, what: str, instead: str) -> None:
         if what == instead:  # of a copy that has been made already
             return
-        shown = f"{what[:_KEY_SHOWN]}{_CUT}" if kind is SecretKind.KEY and what != _OPTION else what
-        self._seen[kind, shown, instead] += 1
+        is_key = kind is SecretKind.KEY and what != _OPTION
+        self._seen[kind, f"{what[:_KEY_SHOWN]}{_CUT}" if is_key else what, instead, not _is_telling(kind, what)] += 1
+        if what != _OPTION:
+            self._taken[what] = kind, instead or self._name(kind)
+
+
+def _is_nobodys(value: str) -> bool:
+    """What every machine has, or what stands for a name here: a host called "host"."""
+    return _NOBODYS.fullmatch(value) is not None or value in _NAMES.values()
 
 
 def _is_telling(kind: SecretKind, value: str) -> bool:
     """Whether a value is looked for in sentences: a model "small", a program "bash", a line "OK" are words."""
-    is_word = kind in ASKED_FOR or kind is SecretKind.LOG
-    return not is_word or len(value) >= _TELLING or any(map(str.isdigit, value))
+    if kind is SecretKind.FOLDER and "/" in value:
+        return len(value) >= _LEAST  # "/" is in every path
+    is_word = kind in _MAY_BE_WORDS
+    return not value.isdigit() and (not is_word or len(value) >= TELLING or any(map(str.isdigit, value)))
+
+
+def _sought(kind: SecretKind, value: str) -> str:
+    """The pattern of what is looked for wherever it stands; of a word where a sentence has it as a name.
+
+    As findings name programs: "bash (pid 4242, jobs) 1.8 cores", "cc1 (8 processes)".
+    """
+    if _is_telling(kind, value):
+        return sought_text(value)
+    if kind is SecretKind.PROGRAM:
+        return rf"(?<![^\W_]){re.escape(value)}(?= \((?:pid )?\d)"
+    return rf"(?<=, ){re.escape(value)}(?=\) [\d.])" if kind is SecretKind.FOLDER and value != "/" else ""
+
+
+def _redacted(text: str, hidden: str) -> tuple[str, ...]:
+    """What stood in a text where the other one says that something is hidden."""
+    parts = map(re.escape, hidden.split(REDACTED))
+    found = re.fullmatch(r"(\S+)".join(parts), text)
+    return found.groups() if found else ()
 
 
 def _shortened(path: str) -> str:
@@ -314,6 +382,14 @@ def _tracks(document: Any) -> Iterator[Mapping[str, Any]]:
         several = document.get("tracks")
         tracks = several.values() if isinstance(several, dict) else ()
         yield from (one for one in (document, *tracks) if isinstance(one, dict))
+
+
+def _names_of_own(track: Mapping[str, Any]) -> Iterator[str]:
+    """What a process of the server, or a thread of one, is called: by its name and by its role."""
+    if track.get("kind") in _OF_THE_SERVER:
+        facts = track.get("facts")
+        told = (track.get("name"), facts.get(ProcessFact.ROLE) if isinstance(facts, dict) else None)
+        yield from (name for name in told if isinstance(name, str) and name)
 
 
 def _kind_of_name(track: Mapping[str, Any]) -> SecretKind | None:

@@ -3,10 +3,10 @@ from itertools import cycle, islice
 
 import pytest
 
+from llmtop import ids, whats
 from llmtop import vocabulary as v
-from llmtop import whats
 from llmtop.analysis.server.engine_steps import EngineLoop, engine_loops
-from llmtop.model import LIVE, Missing, Source, Sources, Trace, TrackKind, Unknown
+from llmtop.model import LIVE, Missing, Source, Sources, Trace, Track, TrackKind, Unknown
 from llmtop.vocabulary import RoundPart
 from tests.analysis.engine_rounds import ENGINE, MS, Round, even, rounds_of, series_of, trace_of
 
@@ -15,6 +15,16 @@ def loop_of(rounds: list[Round]) -> EngineLoop:
     loops = engine_loops(trace_of(rounds_of(rounds)))
     assert not isinstance(loops, Unknown)
     return loops[0]
+
+
+def test_a_thread_has_the_name_that_all_else_calls_it_by() -> None:
+    """The kernel cuts names off after 15 characters: roles are whole."""
+    main = ids.thread(7, 7)
+    seen = trace_of(rounds_of([Round()] * 31, main))
+    cut = Track(main, TrackKind.THREAD, "VLLM::EngineCor", facts={"role": "EngineCore"})
+    loops = engine_loops(replace(seen, tracks={**seen.tracks, main: cut}))
+    assert not isinstance(loops, Unknown)
+    assert loops[0].name == "EngineCore"
 
 
 def test_a_round_is_a_step_with_its_parts() -> None:

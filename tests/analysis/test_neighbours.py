@@ -157,7 +157,7 @@ def test_what_is_in_other_containers_is_said_to_be_unseen() -> None:
 )
 def test_an_affinity_that_leaves_free_cpus_out_is_the_cause(cpus: str, in_use: float, is_pinned: bool) -> None:
     finding = starved(beside(with_facts(CROWDED.trace(), ids.thread(7, 7), cpus=cpus), in_use=in_use))
-    assert ("it may run on CPU 3 only, others are free" in finding.message) == is_pinned
+    assert ("it may run on CPU 3 only, and others are free" in finding.message) == is_pinned
     assert finding.action.startswith("let it run on more CPUs: taskset -apc 0-3 7") == is_pinned
 
 
@@ -167,9 +167,9 @@ def test_an_affinity_that_was_changed_is_the_cause_of_the_time_before(ago_s: int
     trace = CROWDED.trace()
     changed: dict[str, Fact] = {"cpus": "0-3", "cpus_before": "3", "cpus_since_ns": trace.end_ns - ago_s * NS_PER_S}
     finding = starved(beside(with_facts(trace, ids.thread(7, 7), **changed), in_use=1.2))
-    assert (": it might run on CPU 3 only until 3 s ago, others were free" in finding.message) == is_past
+    assert (": it could run on CPU 3 only, until 3 s ago, and others were free" in finding.message) == is_past
     assert finding.action.startswith("its CPUs were changed since") == is_past
-    assert ("EngineCore might run on CPU 3, and from 3 s ago on 0-3 (/proc/PID/status)" in finding.evidence) == is_past
+    assert ("EngineCore could run on CPU 3, and on 0-3 since 3 s ago (/proc/PID/status)" in finding.evidence) == is_past
 
 
 def test_a_quota_is_told_with_whose_it_is() -> None:

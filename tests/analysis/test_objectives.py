@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -71,6 +72,17 @@ def test_met() -> None:
     assert verdicts(seen) == {"TTFT p99": True, "TTFT p50": True, "ITL p99": True, "ITL p50": True}
     assert missed(seen) == ()
     assert not findings_of(objective_missed, seen)
+
+
+def test_of_a_server_that_has_just_come_the_time_that_was_seen_is_said() -> None:
+    young = trace({v.SERVER_TTFT: []}, newest={v.SERVER_TTFT: [2.0] * 10})
+    young = replace(young, series={key: one.newest(3) for key, one in young.series.items()})
+    (late, *_) = judged(young)
+    assert late.text == "TTFT p99 1.99 to 2.5 s, objective 500 ms, 100 % later, of 10 in 10 s (histogram)"
+    assert judged(young, NEWEST_NS)[0].text.endswith("of 10 in 10 s (histogram)")
+    finding = only(young)
+    assert finding.window_s == 10.0
+    assert judged(trace({v.SERVER_TTFT: [0.09] * 200}))[0].text.endswith("of 200 in 60 s (histogram)")
 
 
 def test_missed() -> None:

@@ -252,8 +252,9 @@ def test_speculation_that_pays_or_hardly_runs(drafted: float, accepted: float) -
     ("metric", "held", "waiting", "words"),
     [
         (v.SERVER_HELD, 6.0, 8.0, "6 requests wait for something other than room"),
-        (v.SERVER_HELD_GRAMMAR, 5.0, 0.0, "5 requests wait for their grammars to be compiled"),
+        (v.SERVER_HELD_GRAMMAR, 5.0, 0.0, "5 requests wait for grammars to be compiled"),
         (v.SERVER_HELD_TRANSFER, 5.0, 4.0, "5 requests wait for KV blocks from prefill servers"),
+        (v.SERVER_HELD_GRAMMAR, 1.0, 0.0, "1 request waits for grammars to be compiled"),
         (v.SERVER_HELD, 3.0, 8.0, ""),
         (v.SERVER_HELD, 0.5, 0.0, ""),
     ],
@@ -277,13 +278,14 @@ def test_requests_held(metric: Metric, held: float, waiting: float, words: str) 
             [14.0] * 20 + [0.0] * 1 + [14.0] * 9,
             1.0,
             0.0,
-            "12 requests wait outside of the engine, the oldest for 4.0 s",
+            "13 requests wait outside of the engine, the oldest for 4.0 s",
         ),
+        ([10.0] * 20 + [40.0] * 10, 1.0, 0.0, "39 requests wait outside of the engine, the oldest for 4.0 s"),
         ([14.0, 1.0] * 15, 1.0, 0.0, "6 requests wait outside of the engine, the oldest for 4.0 s"),
     ],
     ids=[
         *("held", "less than half", "one of them a check", "all in the engine", "is over", "comes and goes"),
-        *("gone in two of sixteen looks", "gone in one", "once a single one"),
+        *("gone in two of sixteen looks", "gone in one", "it grows", "once a single one"),
     ],
 )
 def test_requests_outside(unanswered: float | list[float], running: float, waiting: float, words: str) -> None:

@@ -659,11 +659,27 @@ def settings_of(command: str) -> dict[str, Fact]:
 def test_saturated_says_how_long_requests_wait() -> None:
     finding = only(queue_standing, SATURATED)
     assert finding.message.startswith("saturated: 57 requests wait, for 2.90 s on average")
-    assert finding.evidence[:2] == ("waiting 57 requests (metrics)", "mean time queued 2.90 s (metrics, last minute)")
+    assert finding.evidence[:2] == ("waiting 57 requests (metrics)", "mean time queued 2.90 s (metrics, mean of 60 s)")
+
+
+def test_the_present_tense_is_of_now_and_the_time_to_a_first_token_is_called_that() -> None:
+    """Of a queue that has grown the mean tells too little; the time to a first token has more in it than the queue."""
+    grown = only(queue_standing, SATURATED.but(waiting=(20.0, 57.0)))
+    assert grown.message.startswith("saturated: 57 requests wait, for 2.90 s on average")
+    assert grown.evidence[0].startswith("waiting 54.7 requests (metrics, mean of 15 s; now 57)")
+    firsts = {
+        ("server:1", v.bucket(v.SERVER_TTFT, 1.0)): 0.0,
+        ("server:1", v.bucket(v.SERVER_TTFT, float("inf"))): 20.0,
+        ("server:1", v.total(v.SERVER_TTFT)): 60.0,
+    }
+    late = only(queue_standing, SATURATED.but(queued_s=None, counters=firsts))
+    assert late.message.startswith("saturated: 57 requests wait, first tokens take 3.00 s on average; ")
+    assert only(queue_standing, SATURATED.but(counters=firsts)).message == only(queue_standing, SATURATED).message
 
 
 def test_without_latencies_the_queue_says_how_long_it_takes() -> None:
     finding = only(queue_standing, SATURATED.but(queued_s=None))
+    assert finding.message.startswith("saturated: 57 requests wait, for about 2.9 s at 20.0 req/s; ")
     assert "a queue of 57 at 20.0 req/s finished (metrics) is 2.9 s" in finding.evidence[1]
 
 
@@ -1012,12 +1028,29 @@ def test_a_queue_is_evidence_of_the_cause_that_takes_most_of_the_time() -> None:
     late = slept.but(counters={("server:1", metric): rate for metric, rate in ttft.items()})
     finding, missed, *_ = diagnose(late.trace()).findings
     assert (finding.rule, missed.rule) == ("engine-starved", "objective-missed")
-    assert missed.action.startswith("engine-starved comes first")
-    assert finding.evidence[-1].startswith("saturated: 57 requests wait, for 3.00 s on average")
+    assert missed.action.startswith('"EngineCore waits" comes first')
+    assert finding.evidence[-1].startswith("saturated: 57 requests wait, for 2.90 s on average")
     little = diagnose(queued.trace()).findings
     assert [one.rule for one in little] == ["run-queue-starvation", "queue-standing"], (
         "17 % of the time explain no queue"
     )
+
+
+@pytest.mark.parametrize(("asleep", "said"), [(0.6, True), (0.3, True), (0.1, False)])
+def test_memory_that_is_read_from_a_disk_comes_first_where_it_holds_up_steps(asleep: float, said: bool) -> None:
+    """No screen shows the name of a rule. Below half of the time other advice stays too."""
+    counters = {
+        ("server:1", v.bucket(v.SERVER_TTFT, 1.0)): 0.0,
+        ("server:1", v.bucket(v.SERVER_TTFT, float("inf"))): 20.0,
+        ("server:1", v.total(v.SERVER_TTFT)): 60.0,
+        ("process:7", v.PROCESS_MAJOR_FAULTS): 500.0,
+    }
+    threads = (API, Thread(on_cpu=1.0 - asleep, asleep_in="disk"))
+    found = {one.rule: one for one in diagnose(STARVED.but(threads=threads, counters=counters).trace()).findings}
+    action = found["objective-missed"].action
+    named = '"EngineCore waits for its own memory ' in action
+    assert ("paging" in found, named) == (True, said)
+    assert action.endswith(" the time between tokens, late") is (said and asleep >= 0.5)
 
 
 def test_the_gil_is_named_where_it_is_what_the_loop_is_found_at() -> None:

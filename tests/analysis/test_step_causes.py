@@ -70,7 +70,9 @@ def test_more_launches_while_prompts_come_in_are_a_prefill() -> None:
     at = 1220 * MS
     (one,) = slow(rounds, counter(SERVER, v.SERVER_PROMPT_TOKENS, [at], 2100 * MS))
     assert one.cause is StepCause.PREFILL
-    assert one.evidence == ("GPU 21.0 ms (median 7.00 ms), CPU 7.00 ms (median 3.07 ms), 400 launches (median 30)")
+    assert one.evidence == (
+        "waits for the GPU 21.0 ms (median 7.00 ms), CPU 7.00 ms (median 3.07 ms), 400 launches (median 30)"
+    )
 
 
 @pytest.mark.parametrize(("ms", "cause"), [(4, StepCause.LONGER_WAIT), (8, StepCause.PREFILL)])

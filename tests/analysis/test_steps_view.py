@@ -127,7 +127,7 @@ def likely(server: Columns, graphs: float | None = None, count: int = 10) -> lis
 def test_about_as_many_slow_steps_as_requests_are_said_to_be_likely_prompts(
     finished: float, running: tuple[float, float], rate: str
 ) -> None:
-    said = f"slow steps whose cause is not seen are likely prompts: 2.4/s of them, and {rate} requests/s began"
+    said = f"slow steps whose cause is not seen are likely prompts: 2.4 such steps/s, and {rate} requests/s began"
     assert likely(served(finished, running)) == [said]
 
 
@@ -145,7 +145,8 @@ def test_beside_steps_with_a_long_prompt_the_others_are_likely_short_ones() -> N
     assert Counter(one.cause for one in view.slow) == {StepCause.UNSEEN: 10, StepCause.PREFILL: 6}
     (note,) = (one for one in view.notes if one.startswith("slow steps whose"))
     assert note.startswith(
-        "slow steps whose cause is not seen are likely short prompts: 2.2/s of them, 1.3 have a prompt"
+        "slow steps whose cause is not seen are likely short prompts: 2.2 such steps/s beside 1.3 steps/s that have a "
+        "prompt"
     )
 
 

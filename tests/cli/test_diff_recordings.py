@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from llmtop import ids
+from llmtop import vocabulary as v
 from llmtop.analysis.pages.observed_diff import Amount, ChangedNumber, observed_diff
 from llmtop.analysis.series.readings import as_of
 from llmtop.cli import main
-from llmtop.model import NS_PER_S, RECORDING, Stack, Trace, Unknown
+from llmtop.model import NS_PER_S, RECORDING, Series, Stack, Trace, Unknown
 from llmtop.recording.writer import RecordingWriter
 from tests.live_traces import TARGET, Scene, live_trace
 
@@ -110,6 +111,23 @@ def test_what_became_of_the_server_stands_first(capsys: pytest.CaptureFixture[st
     assert places == sorted(places)
     assert "of gpu-7, 00:01:29 up to " in " ".join(said.split())
     assert "of the roof" in said
+
+
+def test_what_stands_at_a_level_is_the_mean_of_the_window() -> None:
+    """A queue that grew and fell, and is as long at both ends: its last reading hides that."""
+    server = ids.server(8000)
+
+    def queued(*lengths: float) -> Trace:
+        times = (IDLE.end_ns - (len(lengths) - 1 - i) * NS_PER_S for i in range(len(lengths)))
+        series = Series.of(server, v.SERVER_WAITING, "vLLM", [*zip(times, lengths, strict=True)])
+        return replace(
+            IDLE, start_ns=IDLE.end_ns - 20 * NS_PER_S, series={**IDLE.series, (server, v.SERVER_WAITING.name): series}
+        )
+
+    found = observed_diff(queued(*[0.0] * 10, *[66.0] * 11), queued(*[90.0] * 10, *[66.0] * 11))
+    (waiting,) = (one for one in found.numbers if one.key == "waiting")
+    assert (waiting.before.text, waiting.after.text) == ("34.6 requests", "77.4 requests")
+    assert waiting.direction == 1
 
 
 def test_data_have_both_values_and_why_one_is_not_there(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from llmtop import ids
 from llmtop.cli import main
+from llmtop.model import Track, TrackId, TrackKind
 from llmtop.parsers.registry import load
+from llmtop.recording.writer import RecordingWriter
+from tests.live_traces import live_trace
 from tests.recording.test_secrets import ANONYMOUS, HOST, PLANTED, all_of, planted, write
 
 
@@ -93,6 +98,34 @@ def test_faults_are_told_in_one_line(path: Path, tmp_path: Path, capsys: pytest.
         assert said in capsys.readouterr().err.splitlines()[-1]
         assert not (tmp_path / "copy").exists()
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_nothing_is_written_where_a_secret_would_be_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An id has a name in it, which cannot be taken out: with another one nothing of it could be read."""
+    named = TrackId("server:s3cret.sock")
+    trace = replace(planted(), series={})
+    tracks = {**trace.tracks, named: Track(named, TrackKind.SERVER, "vLLM", facts={"any": "/home/s3cret/x"})}
+    source = write(tmp_path / "incident.llmtop", replace(trace, tracks=tracks))
+    for how in ([], ["--html"]):
+        assert share(source, "-o", tmp_path / "copy", "--yes", *how) == 1
+        (said,) = capsys.readouterr().err.splitlines()
+        assert (
+            "nothing was written: 's3cret' is taken out and would still stand in the copy (id 'server:s3cret.sock'"
+            in said
+        )
+        assert not (tmp_path / "copy").exists()
+
+
+def test_words_that_stay_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = RecordingWriter(tmp_path / "file", {"llmtop": "1", "host": "gpu"})
+    trace = live_trace()
+    programs = (Track(ids.neighbour(9), TrackKind.NEIGHBOUR, "bash"), Track(ids.HOST, TrackKind.HOST, "gpu"))
+    writer.write(replace(trace, tracks={**trace.tracks, **{one.id: one for one in programs}}))
+    writer.close()
+    assert share(tmp_path / "file", "-o", tmp_path / "copy", "--yes", "--anonymise") == 0
+    said = capsys.readouterr().err
+    assert "    gpu → host-1 (stays where it is a word of llmtop's own)\n" in said
+    assert "    bash → program-1 (where it is a name; elsewhere it may be a word)\n" in said
 
 
 def test_nothing_is_recorded_that_has_no_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

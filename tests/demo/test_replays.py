@@ -90,7 +90,7 @@ def test_the_tail_of_steps_is_put_down_to_the_prompts_that_were_sent() -> None:
 def test_an_engine_that_was_let_go_is_judged_by_the_cpus_that_it_had() -> None:
     shown = recording(REPLAYS["gpu-starved"])
     first, *others = diagnose(shown.trace(shown.times[-1])).findings
-    assert "it might run on CPU 3 only until 6 s ago, others were free" in first.message
+    assert "it could run on CPU 3 only, until 6 s ago, and others were free" in first.message
     assert first.action.startswith("its CPUs were changed since")
     assert "cpu-bound" not in {one.rule for one in others}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from llmtop import ids
@@ -37,7 +37,8 @@ from llmtop.recording.copies import RecordedRows, write_copy
 from llmtop.recording.reader import RecordingReader
 from llmtop.recording.row_reader import RowReader
 from llmtop.recording.row_writer import RowWriter
-from llmtop.recording.secrets import TAKEN, SecretKind, Secrets
+from llmtop.recording.secrets import _BY_FIELD, _BY_TRACK, _KEPT, TAKEN, SecretKind, Secrets
+from llmtop.recording.shared import SharedCopy, shared_copy
 from llmtop.recording.writer import RecordingWriter
 from tests.live_traces import TARGET, live_trace
 
@@ -118,9 +119,7 @@ def write(path: Path, trace: Trace, times: int = 3) -> Path:
 
 def shared(path: Path, to: Path, secrets: Secrets) -> RecordedRows:
     rows = RecordedRows(path)
-    for row in rows:
-        secrets.learn(row.document)
-    write_copy(rows, to, secrets.without)
+    assert not shared_copy(rows, to, secrets).leaks
     return rows
 
 
@@ -152,6 +151,133 @@ def test_an_anonymous_copy_has_no_models_programs_and_ids_either(tmp_path: Path)
     assert PLANTED not in said
     assert "llama-8b" not in said
     assert {one.kind for one in secrets.removals} == set(SecretKind)
+
+
+def rewritten(path: Path, to: Path, changed: Callable[[Any], Any]) -> Path:
+    """The same recording with other texts."""
+    write_copy(RecordedRows(path), to, changed)
+    return to
+
+
+def everywhere(sentence: str, document: Any, field: str = "") -> Any:
+    """A document with a sentence behind each text, but where llmtop's own words, or a secret, stand by themselves."""
+    if field in _KEPT | _BY_FIELD.keys() and not isinstance(document, dict):
+        return document
+    if isinstance(document, str):
+        if field == "metric":
+            return v.labelled(replace(v.THREAD_WAKES, name=v.parted(document)[0]), sentence).name
+        return f"{document} {sentence}"
+    if isinstance(document, dict):
+        more = {f"of {sentence}": 1} if field == "config" else {}
+        names = {"name"} if document.get("kind") in _BY_TRACK else {}
+        return {
+            key: value if key in names else everywhere(sentence, value, key) for key, value in document.items()
+        } | more
+    if isinstance(document, list):
+        return [everywhere(sentence, one, field) for one in document]
+    return document
+
+
+def name(least: int = 1, most: int = 9) -> st.SearchStrategy[str]:
+    """None that is a word: "zq" stands in nothing that llmtop writes."""
+    return st.from_regex(rf"zq[a-z0-9]{{{least},{most}}}", fullmatch=True)
+
+
+@given(host=name(), user=name(), group=name(), path=name(), program=name(), model=name(6), log=name(6), key=name(6))
+@settings(max_examples=8, deadline=None, phases=[Phase.generate])
+def test_whatever_is_taken_out_stands_nowhere(
+    tmp_path_factory: pytest.TempPathFactory,
+    host: str,
+    user: str,
+    group: str,
+    path: str,
+    program: str,
+    model: str,
+    log: str,
+    key: str,
+) -> None:
+    """Texts of every part say every secret, in words that tell nothing of what it is."""
+    folder = tmp_path_factory.mktemp("shared")
+    trace = live_trace()
+    root = trace.tracks[ids.process(TARGET.root_pid)]
+    tracks = [
+        replace(root, facts={**root.facts, "cmdline": f"serve {path} {key}", "cgroup": f"/{path}/{group}"}),
+        Track(ids.HOST, TrackKind.HOST, host),
+        Track(ids.neighbour(9), TrackKind.NEIGHBOUR, program, facts={"cgroup": group}),
+        Track(ids.server(8000), TrackKind.SERVER, "vLLM", facts={"model": model, "any": f"/home/{user}/x"}),
+        Track(ids.ended(7, 9), TrackKind.ENDED, "EngineCore", facts={"log_error": log, "how": f"--api-key {key}"}),
+    ]
+    trace = replace(trace, tracks={**trace.tracks, **{track.id: track for track in tracks}})
+    plain = write(folder / "plain", trace)
+    sentence = (
+        f"{host} x_{host}_y, of {user}, in /{path}/{group}, {program} (pid 9, {group}) 1.2 cores, "
+        f"{program} (3 processes), {model} {log} my-{key} serve {path} {key}"
+    )
+    file = rewritten(plain, folder / "file", lambda document: everywhere(sentence, document))
+    secrets = Secrets(is_anonymous=True)
+    shared(file, folder / "copy", secrets)
+    texts = [json.dumps(row.document) for row in RecordedRows(folder / "copy")]
+    assert [one.what for one in secrets.removals if any(one.what in text for text in texts) and not one.is_word] == []
+    for secret in {host, user, group, program, model, log, key, f"/{path}/{group}"}:
+        assert not any(secret in text for text in texts), secret
+
+
+def test_a_groups_name_goes_from_what_findings_say_of_programs(tmp_path: Path) -> None:
+    """Of a container without a runtime's name, and of a group that is called like a word."""
+    for group in ("40497ef3240e8b16370a63e72431e0f0", "jobs"):
+        trace = live_trace()
+        track = Track(ids.neighbour(9), TrackKind.NEIGHBOUR, "bash", facts={"cgroup": group})
+        said = f"outside the server: bash (pid 9, {group}) 0.57 cores, cc1 (8 processes) 1 cores (/proc/PID/stat)"
+        writer = RecordingWriter(tmp_path / group, {})
+        writer.write(replace(trace, tracks={**trace.tracks, track.id: track}))
+        writer.judge(trace.end_ns, "CPU-bound", (Finding("rule", Severity.ERROR, "x", "y", (said,), "", "", ""),))
+        writer.close()
+        secrets = Secrets(is_anonymous=True)
+        shared(tmp_path / group, tmp_path / f"{group}.copy", secrets)
+        said = all_of(tmp_path / f"{group}.copy")
+        assert "outside the server: program-1 (pid 9, …) 0.57 cores, cc1 (8 processes)" in said
+        assert group not in said
+        assert group in {one.what for one in secrets.removals}
+
+
+@pytest.mark.parametrize(
+    ("document", "is_left"),
+    [
+        ({"host": "alice", "id": "process:7"}, None),
+        ({"host": "alice", "id": "server:alice.sock"}, False),
+        ({"host": "alice", "track": "host:alice"}, False),
+        ({"host": "gpu7", "parent": "gpu:7"}, None),
+        ({"host": "gpu", "id": "gpu:7"}, True),
+        ({"host": "program", "x": ["/home/share/y"], "model": "m-of-share"}, None),
+        ({"host": "gpu", "facts": {"gpu": 1}}, True),
+        ({"host": "prometheus", "sources": ["prometheus"]}, True),
+        ({"host": "gpu7.lan", "rule": "of gpu7"}, False),
+        ({"host": "gpu7.lan", "sources": [{"name": "x", "lanes": [{"title": "of gpu7"}]}]}, False),
+        ({"host": "power", "metric": "gpu.power"}, True),
+        ({"host": "h100-7", "metric": "gpu.power_h100-7"}, False),
+    ],
+)
+def test_what_would_be_left_is_found_and_told_from_words_of_llmtops_own(
+    tmp_path: Path, document: Any, is_left: bool | None
+) -> None:
+    """True: a word that stands there on any machine; False: only this machine can have put it there."""
+    writer = RowWriter(tmp_path / "file")
+    writer.append("track", 0, json.dumps(document))
+    writer.close()
+    left = shared_copy(RecordedRows(tmp_path / "file"), tmp_path / "copy", Secrets()).left
+    assert [one.is_own for one in left] == ([] if is_left is None else [is_left])
+
+
+def test_what_has_a_secrets_form_in_one_place_goes_from_where_it_has_none(tmp_path: Path) -> None:
+    writer = RowWriter(tmp_path / "file")
+    for text in ("--api-key hunter2hunter2", "see /data/alpha/run7", "it was hunter2hunter2", "xx/data/alpha/run7-b"):
+        writer.append("mark", 0, json.dumps({"said": text}))
+    writer.close()
+    secrets = Secrets()
+    assert shared_copy(RecordedRows(tmp_path / "file"), tmp_path / "copy", secrets) == SharedCopy(0, ())
+    said = [row.document["said"] for row in RecordedRows(tmp_path / "copy")]
+    assert said == ["--api-key [redacted]", "see …/run7", "it was [redacted]", "xx…/run7-b"]
+    assert "hunter2hunter2" not in {one.what for one in secrets.removals}, "a key is shown by how it begins"
 
 
 def test_numbers_are_as_they_were(tmp_path: Path) -> None:
@@ -253,6 +379,20 @@ def test_names_of_machines_and_programs_go_from_their_tracks_however_short() -> 
     }
     assert secrets.without({"kind": "thread", "name": "bash"}) == {"kind": "thread", "name": "bash"}
     assert Secrets().without(block["tracks"]["neighbour:7"]) == block["tracks"]["neighbour:7"]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_program_that_is_called_like_the_servers_own_processes_keeps_its_name(is_first: bool) -> None:
+    """Rules know an engine by its role: another server on the machine must not take it away."""
+    own = {"kind": "process", "name": "VLLM::EngineCor", "facts": {"role": "EngineCore"}}
+    other = {"kind": "neighbour", "name": "EngineCore"}
+    secrets = Secrets(is_anonymous=True)
+    for document in (own, other) if is_first else (other, own):
+        secrets.learn(document)
+    assert [secrets.without(one) for one in (own, other)] == [own, other]
+    assert (
+        secrets.without({"kind": "neighbour", "name": "EngineCore", "x": "EngineCore waits"})["x"] == "EngineCore waits"
+    )
 
 
 def test_a_core_dumps_name_does_not_tell_its_host() -> None:

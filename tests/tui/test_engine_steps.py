@@ -40,29 +40,31 @@ def drawn(width: int) -> list[str]:
 
 def test_the_numbers_the_strip_the_tail_and_the_slow_steps() -> None:
     assert drawn(110) == [
-        "EngineCore  p50 10.0 ms  p99 16.0 ms  98.7 /s  GPU 70 %  CPU 30 %",
+        "EngineCore  p50 10.0 ms  p99 16.0 ms  98.7 /s  waits for the GPU 70 %  CPU 30 %",
         ":" * 59 + "=" + ":" * 39 + "+" + ":" * 4 + "=" + ":" * 5,
         "the newest 110 steps, 1.13 s; as high as the strip: 30.0 ms or more",
         "of p99 - p50 (6.00 ms), 46 % garbage collection, 31 % lock, 23 % run queue",
         "slow steps, 3 of 200, the newest first; x: times the median",
-        "-50.0 ms  16.0 ms   x1.6  run queue 100 %           6.00 ms of it, CPU 9.00 ms, GPU 7.00 ms",
-        " -106 ms  22.0 ms   x2.2  garbage collection 100 %  12.0 ms of it, CPU 15.0 ms, GPU 7.00 ms",
-        " -518 ms  18.0 ms   x1.8  lock 100 %                8.00 ms of it, CPU 11.0 ms, GPU 7.00 ms",
+        "-50.0 ms  16.0 ms   x1.6  run queue 100 %           6.00 ms of it, CPU 9.00 ms, waits for the GPU 7.00 ms",
+        " -106 ms  22.0 ms   x2.2  garbage collection 100 %  12.0 ms of it, CPU 15.0 ms, waits for the GPU 7.00 ms",
+        " -518 ms  18.0 ms   x1.8  lock 100 %                8.00 ms of it, CPU 11.0 ms, waits for the GPU 7.00 ms",
     ]
 
 
 def test_with_much_room_the_medians_stand_beside() -> None:
-    assert drawn(130)[5].endswith("6.00 ms of it, CPU 9.00 ms (median 3.00 ms), GPU 7.00 ms (median 7.00 ms)")
+    assert drawn(144)[5].endswith(
+        "6.00 ms of it, CPU 9.00 ms (median 3.00 ms), waits for the GPU 7.00 ms (median 7.00 ms)"
+    )
 
 
 def test_with_little_room_what_was_measured_stands_below_the_causes_whole() -> None:
     assert drawn(60)[-9:-3] == [
         "-50.0 ms  16.0 ms   x1.6  run queue 100 %",
-        "                          6.00 ms of it, CPU 9.00 ms, GPU",
-        "                          7.00 ms",
+        "                          6.00 ms of it, CPU 9.00 ms, waits",
+        "                          for the GPU 7.00 ms",
         " -106 ms  22.0 ms   x2.2  garbage collection 100 %",
-        "                          12.0 ms of it, CPU 15.0 ms, GPU",
-        "                          7.00 ms",
+        "                          12.0 ms of it, CPU 15.0 ms, waits",
+        "                          for the GPU 7.00 ms",
     ]
     assert "~" not in "".join(drawn(40))
 

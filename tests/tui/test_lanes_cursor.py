@@ -116,6 +116,16 @@ async def test_arrows_move_by_a_cell_and_all_panes_follow() -> None:
         assert "ago" not in app.screen_text()
 
 
+async def test_borders_say_of_how_long_the_numbers_of_one_label_are() -> None:
+    """Tokens a second and the engine's CPU stand in two panes: as the mean of 10 s, and as the newest look has them."""
+    app = fixed_app()
+    async with running(app, (160, 50), keys="6") as pilot:
+        assert "one axis, values of the newest look" in app.screen_text()
+        assert "rates of 10 s, avg / p99 of 60 s" in app.screen_text()
+        await press(pilot, "left")
+        assert "values of the newest look" not in app.screen_text()
+
+
 async def test_the_cursor_stands_at_a_moment_and_not_in_a_column() -> None:
     app = fixed_app()
     async with running(app, keys="6") as pilot:

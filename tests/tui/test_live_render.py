@@ -17,6 +17,8 @@ from llmtop.analysis.pages.header import header
 from llmtop.analysis.pages.lanes import lane_behind, lanes_view
 from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
+from llmtop.analysis.series.histograms import within
+from llmtop.analysis.server.lapses import LENGTH_NS
 from llmtop.analysis.server.requests import requests_view
 from llmtop.analysis.server.view import ServerView, server_view
 from llmtop.analysis.threads.shares import Shares, ThreadRow, ThreadsView, threads_view
@@ -96,6 +98,23 @@ def test_server_with_room_adds_graphs() -> None:
         "queued    170 ms / < 1 s        prefix    41 %",
         "e2e       –                     failed    0 req/s        ▁▁▁▁▁",
     ]
+
+
+def test_what_was_late_in_some_seconds_alone_stands_with_when_and_not_beside_a_number_that_is_in_time() -> None:
+    """ITL p99 of the minute is 30 to 50 ms of 50: what is late is said, and how long ago its seconds ended."""
+    view = server()
+    by_title = {one.objective.title: one for one in view.objectives}
+    ttft, itl = by_title["TTFT p99"], by_title["ITL p99"]
+    for ago_ns, when in ((4 * NS_PER_S, "4 s ago"), (NS_PER_S // 2, "just now")):
+        seconds = replace(itl, is_met=False, seen=within(0.05, 0.075), window_ns=LENGTH_NS, ago_ns=ago_ns)
+        past = replace(view, objectives=(ttft, seconds))
+        wide, wider = (text(draw_server(past, width, 6, LOOK))[1] for width in (110, 150))
+        assert wider.endswith(f"p99 30 to 50 ms  avg 23 ms  < 75 ms {when}")
+        assert wide.endswith(f"ITL late  avg 23 ms  p99 30 to 50 ms  < 75 ms {when}")
+        assert text(draw_server(past, 62, 6, LOOK))[1].endswith(f"ITL late  < 75 ms {when}")
+    past = replace(view, objectives=(ttft, replace(seconds, ago_ns=4 * NS_PER_S)))
+    assert text(draw_server(past, 40, 3, LOOK))[1].endswith("ITL !<75 ms 4 s ago"), "a narrow one"
+    assert text(draw_server(past, 38, 3, LOOK))[1].endswith("ITL !< 75 ms"), "and a narrower one"
 
 
 def test_server_zoomed_judges_objectives_and_says_what_it_is_set_to() -> None:

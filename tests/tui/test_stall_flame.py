@@ -249,14 +249,14 @@ async def test_without_probes_states_stand_alone_and_threads_that_sleep_take_a_l
     seen = await show(pilot, replace(live_trace(), missing=(denied,)))
     assert "last 10 s · states alone" in seen
     assert "no functions: only root may load probes (sudo llmtop)" in seen
-    assert "3 threads asleep by design (a shows all)" in seen
+    assert "3 threads wait for work (a shows all)" in seen
     rows = [line for line in seen.splitlines() if "EngineCore" in line]
     assert rows[0].index("EngineCore") < rows[0].index("APIServer")
     assert "▏run queue" in await press(pilot, "down", "down", "enter")
     states = {node.name: node.total / 10e9 for node in engine_of(pilot).children}
     assert states == pytest.approx({"on-cpu": 0.78, "run queue": 0.09, "futex": 0.13}, abs=0.01)
     seen = await press(pilot, "0", "a")
-    assert "asleep by design" not in seen
+    assert "wait for work" not in seen
     assert "pt_nccl_watchdg" in seen
 
 
@@ -292,6 +292,6 @@ def test_what_is_missing_of_the_picture_is_whole_where_there_is_room() -> None:
     tree = StackTree(StackNode("all", NodeKind.ROOT, 0.0, 0.0), "ns")
     view = FlameView(tree, lack=("no functions", Unknown("probes would cost too much", "it is tried again")), resting=2)
     whole, cut = ([strip.text.rstrip() for strip in last_lines(view, 40, room, Look())] for room in (5, 2))
-    asleep = "2 threads asleep by design (a shows all)"
+    asleep = "2 threads wait for work (a shows all)"
     assert whole == [asleep, "no functions: probes would cost too much", "  (it is tried again)"]
     assert cut == [asleep, "no functions: probes would cost too muc…"]

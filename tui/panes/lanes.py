@@ -119,7 +119,8 @@ class LanesPane(TimeAxisPane[Lanes]):
         return [*strips, *below]
 
     def subtitle(self, view: Lanes) -> Content:
-        return Content(f"{self.said_window(look_of(self))}, one axis")
+        values = "" if self.at_ns is not None else ", values of the newest look"  # other panes have means of 10 s
+        return Content(f"{self.said_window(look_of(self))}, one axis{values}")
 
     def action_open_mark(self) -> None:
         """Open the event of the mark that is named: the one nearest to the cursor, or the newest."""

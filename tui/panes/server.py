@@ -71,10 +71,12 @@ class ServerPane(Pane[ServerView]):
 
     def subtitle(self, view: ServerView) -> Content:
         past = f", below the last {WINDOW_NS // NS_PER_S // 60} min" if self.is_zoomed else ""
-        parts = [_endpoint(view), f"avg / p99 of {seen(view.window_s)}{past}"]
+        latencies, rates = f"avg / p99 of {seen(view.window_s)}{past}", f"rates of {seen(view.rate_s)}"
         room = self.size.width - len(f"{self.number} {self.title}  {self._age}  ") - _BORDER_LEAD
         # Where one of them is cut, that is not what explains the numbers.
-        return Content("  ".join(parts if width_of("  ".join(parts)) <= room else parts[::-1]))
+        choices = (f"{_endpoint(view)}  {rates}, {latencies}", f"{rates}, {latencies}", latencies)
+        fitting = (one for one in choices if width_of(one) <= room)
+        return Content(next(fitting, f"{latencies}  {_endpoint(view)}"))
 
 
 def _endpoint(view: ServerView) -> str:

@@ -49,7 +49,7 @@ def _slow(view: StepsView, width: int, look: Look) -> list[Strip]:
 def _head(view: StepsView, width: int, look: Look) -> list[Strip]:
     told = (
         *(f"p50 {duration(view.p50_ns)}", f"p99 {duration(view.p99_ns)}", f"{number(view.per_s)} /s"),
-        *(f"GPU {percent(100 * view.gpu_share)}", f"CPU {percent(100 * (1 - view.gpu_share))}"),
+        *(f"waits for the GPU {percent(100 * view.gpu_share)}", f"CPU {percent(100 * (1 - view.gpu_share))}"),
     )
     more = [(f"  and {view.others} more threads that make steps", "dim")] if view.others else []
     parts = [(view.loop.name, "title"), *((f"  {one}", "value") for one in told), *more]

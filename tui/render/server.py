@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from textual.strip import Strip
 
 from llmtop.frozen import frozen
-from llmtop.model import Unknown
+from llmtop.model import NS_PER_S, Unknown
 from llmtop.tui.render.lines import Part, blank, cut_lines, line, pad, prose, spark, width_of
 from llmtop.units import bounds, count, two_digits
 
 if TYPE_CHECKING:
     from llmtop.analysis.series.histograms import Quantile
     from llmtop.analysis.server.configuration import Setting
+    from llmtop.analysis.server.objectives import JudgedObjective
     from llmtop.analysis.server.view import ServerNumber, ServerView
     from llmtop.tui.render.look import Look
 
@@ -200,7 +202,7 @@ def _latency(label: str, short: str, middle: ServerNumber, tail: ServerNumber, r
         gap: tuple[Part, ...] = (("  ", "dim"),) if mean else ()
         return _Cell(label, short, (*median, *full, *gap, *mean) if room >= _ALL_THREE else (*(mean or median), *full))
     slash: Part = (" / " if room >= _SPACED else "/", "dim")
-    tight = late if room >= _SPACED else (late[0].replace("< ", "<").replace("> ", ">"), late[1])
+    tight = late if room >= _SPACED else (_tightened(late[0]), late[1])
     lead = mean[1:] or median  # the border says that it is the mean
     return _Cell(label, short, (*lead, slash, tight), shorter=((("p99 ", "dim"), late),))
 
@@ -215,16 +217,38 @@ def _at_most(tail: Quantile) -> str:
 def _promised(cell: _Cell, key: str, view: ServerView) -> _Cell:
     """With a word behind its label, once the objectives of this latency were judged.
 
-    What is shown is red too where it is late itself, and not some seconds of its time alone.
+    What is shown is red too where it is late itself. Where some seconds of its time were alone, these stand behind it,
+    and without room for both instead of it: else what is late would stand beside a number that is in time.
     """
     judged = [one for one in view.objectives if one.objective.key == key]
     verdicts = [one.is_met for one in judged]
     if False in verdicts:
-        is_all = any(one.is_met is False and not one.is_of_seconds for one in judged)
-        forms = [_reddened(form) if is_all else form for form in (cell.parts, *cell.shorter)]
+        late = [one for one in judged if one.is_met is False]
+        forms = [cell.parts, *cell.shorter]
+        is_all = any(not one.is_of_seconds for one in late)
+        forms = [_reddened(form) for form in forms] if is_all else [*_of_seconds(forms[0], late[0])]
         return replace(cell, parts=forms[0], shorter=tuple(forms[1:]), note=("late", "bad"))
     is_kept = bool(verdicts) and all(one is True for one in verdicts)
     return replace(cell, note=("ok", "good")) if is_kept else cell
+
+
+def _of_seconds(parts: tuple[Part, ...], late: JudgedObjective) -> Iterator[tuple[Part, ...]]:
+    """What was late in some seconds alone, with when these ended, the fullest form first."""
+    if late.seen is None:
+        return
+    seen, ago_s = _at_most(late.seen), late.ago_ns / NS_PER_S
+    when = f"{ago_s:.0f} s ago" if ago_s >= 1 else "just now"
+    said: Part = (f"{seen} {when}", "bad")
+    middle = takewhile(lambda part: "p99" not in part[0] and "/" not in part[0], parts)
+    yield (*parts, ("  ", "dim"), said)
+    yield (*middle, ("  ", "dim"), said)
+    yield (said,)
+    yield ((f"{_tightened(seen)} {when}", "bad"),)
+    yield ((seen, "bad"),)
+
+
+def _tightened(bound: str) -> str:
+    return bound.replace("< ", "<").replace("> ", ">")
 
 
 def _reddened(parts: Sequence[Part]) -> tuple[Part, ...]:

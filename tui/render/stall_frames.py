@@ -9,7 +9,7 @@ from llmtop.analysis.threads.stall_tree import MergedNode, StallTree
 from llmtop.analysis.views import NodeKind
 from llmtop.tui.render.flame import FrameWords, about_frame
 from llmtop.tui.render.lines import in_room, line
-from llmtop.units import percent, quantity
+from llmtop.units import counted, percent, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +82,7 @@ def _about_time(tree: StackTree, node: StackNode) -> Sequence[Part]:
     if not isinstance(node, MergedNode) or not node.whole:
         return about_frame(tree, node)
     time = f"{quantity(node.total, tree.unit)}  {percent(100 * node.total / node.whole)} of {node.thread}"
-    awake = ", the rest asleep by design" if node.kind is NodeKind.THREAD and node.total < node.whole * _ALL else ""
+    awake = ", the rest waiting for work" if node.kind is NodeKind.THREAD and node.total < node.whole * _ALL else ""
     return [(f"{time}{awake}  ", "value"), ("" if node.kind is NodeKind.THREAD else node.name, "text")]
 
 
@@ -90,8 +90,7 @@ def last_lines(view: FlameView, width: int, room: int, look: Look) -> list[Strip
     """Below the frames: the threads that take no width, then what of the picture is missing; wrapped as far as fits."""
     lines: list[list[Part]] = []
     if view.resting:
-        count = f"{view.resting} thread{'s' if view.resting > 1 else ''}"
-        lines.append([(f"{count} asleep by design ", "dim"), ("(a shows all)", "accent")])
+        lines.append([(f"{counted(view.resting, 'thread', 'wait')} for work ", "dim"), ("(a shows all)", "accent")])
     if view.lack is not None:
         what, why = view.lack
         lines.append([(f"{what}: ", "warn"), (str(why), "text")])

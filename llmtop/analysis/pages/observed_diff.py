@@ -7,6 +7,7 @@ between them, as what both windows held would hide what changed.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from llmtop import vocabulary as v
@@ -18,7 +19,7 @@ from llmtop.analysis.roofline.rates import dram_bytes_per_s
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.series.readings import BUSY, gpu_tracks, mean, server_gpus
 from llmtop.analysis.server.configuration import configuration
-from llmtop.analysis.server.view import ServerNumber, server_view
+from llmtop.analysis.server.view import GAUGES, server_view
 from llmtop.analysis.threads.functions import functions
 from llmtop.analysis.threads.shares import Shares, ThreadRow, threads_view
 from llmtop.frozen import frozen
@@ -26,7 +27,7 @@ from llmtop.model import NS_PER_S, Trace, Unknown
 from llmtop.units import number, percent, quantity, seen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from llmtop.model import Finding, Metric, Track
 
@@ -304,9 +305,15 @@ Told = tuple[str, str, str, str, Amount]
 
 
 def _server(trace: Trace, window_ns: int) -> Iterator[Told]:
+    """What the server tells of the window; of levels their mean: the last reading of a moment says little of it."""
     view = server_view(trace, rate_window_ns=window_ns, latency_window_ns=window_ns)
-    stats: Mapping[str, ServerNumber] = {} if isinstance(view, Unknown) else view.stats
-    for stat in stats.values():
+    if isinstance(view, Unknown):
+        return
+    levels = {concept: metric for concept, _, metric, _ in GAUGES}
+    for stat in view.stats.values():
+        level = levels.get(stat.concept)
+        if level is not None:
+            stat = replace(stat, value=mean(trace, view.track, level, window_ns, at_least=1))
         found = _amount(stat.value, stat.unit)
         bounds = found.bounds if stat.bounds is None else (stat.bounds.low, stat.bounds.high)
         yield "server", stat.concept, stat.title, stat.unit, Amount(stat.value, stat.text, bounds)

@@ -9,6 +9,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import lacks_threads
+from llmtop.analysis.rules.requests_outside import outside_now
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import (
     GPU_IDLE_PERCENT,
@@ -33,7 +34,7 @@ from llmtop.analysis.rules.thread_signals import (
 from llmtop.analysis.series.readings import source as read_by
 from llmtop.analysis.server.configuration import change, one_of
 from llmtop.model import Feature, Finding, Severity, Trace
-from llmtop.units import percent
+from llmtop.units import counted, percent
 
 id = "api-bound"
 summary = "One thread of the API server (tokenising, detokenising, HTTP) is the bottleneck; engine and GPU wait for it."
@@ -74,18 +75,20 @@ def _serial_frontends(trace: Trace) -> Iterator[Finding]:
         return
     late = slow_scrape(trace)
     lines = (*held.lines, *([late.text] if late is not None else []), says_spent(trace, waiting[0]))
-    yield from (_herd_finding(trace, found, held.value, lines) for found in serial_frontends(trace))
+    now = outside_now(trace, held)
+    yield from (_herd_finding(trace, found, now, lines) for found in serial_frontends(trace))
 
 
 def _herd_finding(trace: Trace, found: SerialFrontend, waiting: float, lines: tuple[str, ...]) -> Finding:
     first = found.threads[0]
     name, many = first.row.role or first.name, len(found.threads)
+    held = counted(waiting, "request", "wait")
     where = read_by(trace, ids.process(first.row.pid), v.PROCESS_CPU)
     return Finding(
         rule=id,
         severity=Severity.WARNING,
         subject=name,
-        message=f"API-bound: {many} threads of {name} share one core, and {waiting:.0f} requests wait for them",
+        message=f"API-bound: {many} threads of {name} share one core, and {held} for them",
         evidence=(f"{name}: {found.cores:.2f} cores, {many} threads that else wait in futex ({where})", *lines),
         action=_action(trace),
         next_command=commands.profile(trace, first.row.pid),

@@ -8,14 +8,14 @@ from llmtop import vocabulary as v
 from llmtop.analysis.rules.advice import more_room_in_kv, room_in_kv
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, metrics_command, recent_mean, says
-from llmtop.analysis.rules.limits import limit
+from llmtop.analysis.rules.limits import limit, waiting_now
 from llmtop.analysis.rules.needs import lacks_server
 from llmtop.analysis.rules.preemptions import Preempted, preempted
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.series.readings import history, server_track
 from llmtop.facts import ServerFact
 from llmtop.model import Finding, Metric, Severity, Trace, Track, TrackId, Unknown
-from llmtop.units import percent
+from llmtop.units import counted, percent
 
 id = "kv-bound"
 summary = "KV cache exhausted: preempted requests are recomputed, latency tails grow."
@@ -60,11 +60,12 @@ def _by_gauges(trace: Trace, server: Track, uncounted: Unknown) -> Iterator[Find
     if not limit(trace, server.id).is_kv:
         return  # all places are taken: no block is missed
     gauges = ((v.SERVER_KV_USAGE, usage), (v.SERVER_WAITING, waiting))
+    now = counted(waiting_now(trace, server.id, waiting), "request", "wait")
     yield Finding(
         rule=id,
         severity=Severity.WARNING,
         subject=server.name,
-        message=f"KV-bound: KV cache {usage * 100:.0f} %, {waiting:.0f} requests wait for room",
+        message=f"KV-bound: KV cache {usage * 100:.0f} %, {now} for room",
         evidence=tuple(says(trace, server.id, *gauge) for gauge in gauges),
         action=room_in_kv(trace),
         next_command=metrics_command(server, "kv_cache|cache_usage|token_usage|waiting|queue|deferred"),
@@ -77,7 +78,8 @@ def _finding(trace: Trace, server: Track, thrown_out: Preempted, gauges: Mapping
     rate = f"{thrown_out.counted.per_second * 60:.0f} preemptions/min"
     told = [_usage(trace, server.id, gauges[one]) for one in (v.SERVER_KV_USAGE,) if one in gauges]
     told += [rate]
-    told += [f"{gauges[one]:.0f} waiting" for one in (v.SERVER_WAITING,) if one in gauges]
+    if v.SERVER_WAITING in gauges:
+        told += [f"{waiting_now(trace, server.id, gauges[v.SERVER_WAITING]):.0f} waiting"]
     aside = "" if thrown_out.share is None else f", {percent(100 * thrown_out.share)} of the requests finished"
     return Finding(
         rule=id,

@@ -55,6 +55,14 @@ def limit(trace: Trace, server: TrackId) -> Limit:
     )
 
 
+def waiting_now(trace: Trace, server: TrackId, mean: float) -> float:
+    """How many requests wait, for words in the present: a mean tells of a queue that grows less than stands there.
+
+    The mean where none waits at the last look, as between two steps, or that is not known.
+    """
+    return known(latest(trace, server, v.SERVER_WAITING)) or mean
+
+
 def _full_cache(trace: Trace, server: TrackId, full: float) -> Limit | None:
     usage = recent_mean(trace, server, v.SERVER_KV_USAGE)
     if usage is None or usage < full:

@@ -6,6 +6,7 @@ imported, so that the type checker sees what is said of it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,7 @@ from llmtop.analysis.rules.base import grave_rules, named
 from llmtop.model import NS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from llmtop.analysis.rules.base import Rule
     from llmtop.model import Finding, Trace
@@ -187,6 +188,8 @@ def heard(rules: Sequence[Rule], found: Mapping[str, Sequence[Finding]]) -> dict
     if causes and causes[0] in spoken and _share(found[causes[0].id]) >= _MOST:
         spoken = [rule for rule in spoken if rule not in SYMPTOMS]
         found = {**found, **_explained(causes[0], found)}
+    elif causes and causes[0] in spoken and step_tail in explained:
+        found = {**found, objective_missed.id: _late_by(causes[0], found, lambda one: f"; then {one.action}")}
     if step_tail.id in grave and step_tail in spoken:
         found = {**found, objective_missed.id: _with_tail(found)}
     if any(rule.id in grave for rule in LIFELESS):  # of what does not live nothing else is asked
@@ -216,16 +219,30 @@ def _holds_up_each_step(causes: Sequence[Rule], found: Mapping[str, Sequence[Fin
 def _explained(cause: Rule, found: Mapping[str, Sequence[Finding]]) -> dict[str, Sequence[Finding]]:
     """The cause with the queue as its evidence, and missed objectives with it as what to do about them first."""
     queue = tuple(f"{one.message} ({one.rule})" for rule in SYMPTOMS for one in found.get(rule.id, ()))
-    first = f"{cause.id} comes first: late steps make first tokens, and the time between tokens, late"
     return {
         cause.id: [replace(one, evidence=(*one.evidence, *queue)) for one in found[cause.id]],
-        objective_missed.id: [replace(one, action=first) for one in found.get(objective_missed.id, ())],
+        objective_missed.id: _late_by(cause, found, lambda _: ""),
     }
+
+
+def _late_by(cause: Rule, found: Mapping[str, Sequence[Finding]], rest: Callable[[Finding], str]) -> Sequence[Finding]:
+    """Missed objectives with the cause as what to do about first, and the rest of what helps."""
+    first = f"{_called(found[cause.id])} comes first: late steps make first tokens, and the time between tokens, late"
+    return [replace(one, action=f"{first}{rest(one)}") for one in found.get(objective_missed.id, ())]
+
+
+def _called(findings: Sequence[Finding]) -> str:
+    """What people know the first of several by: how its message begins, for no screen shows a rule's name."""
+    return f'"{_DETAILS.split(findings[0].message, maxsplit=1)[0]}"'
+
+
+_DETAILS = re.compile(r"[:,;] | \(")
+"""Where a message goes into details."""
 
 
 def _with_tail(found: Mapping[str, Sequence[Finding]]) -> Sequence[Finding]:
     """Missed objectives, of the time between tokens with its slow steps as what to do about first."""
-    first = f"{step_tail.id} comes first: it says what makes single tokens late"
+    first = f"{_called(found[step_tail.id])} comes first: it says what makes single tokens late"
     return [
         replace(one, action=first) if objective_missed.is_of_gaps(one) else one
         for one in found.get(objective_missed.id, ())

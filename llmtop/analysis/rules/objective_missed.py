@@ -77,7 +77,7 @@ def _finding(trace: Trace, server: Track, verdicts: list[JudgedObjective]) -> Fi
         action=action,
         next_command=metrics_command(server, "first_token|inter_token|per_output_token|queue_time|prefill_time"),
         source=source,
-        window_s=late[0].window_ns / NS_PER_S,
+        window_s=late[0].seen_ns / NS_PER_S,
     )
 
 
@@ -92,7 +92,7 @@ def misses(trace: Trace, late: JudgedObjective) -> str:
         return f"missed its objective {said_when(trace, late.lapses)}"
     if late.window_ns == WINDOW_NS:
         return "misses its objective"
-    since_ns = NEWEST_NS if late.window_ns == NEWEST_NS else trace.end_ns - late.lapses[-1].start_ns
+    since_ns = late.seen_ns if late.window_ns == NEWEST_NS else trace.end_ns - late.lapses[-1].start_ns
     return f"misses its objective in the last {since_ns / NS_PER_S:.0f} s"
 
 
@@ -183,7 +183,10 @@ def _gaps(trace: Trace, track: TrackId, verdicts: list[JudgedObjective], window_
     if (thrown_out := preempted(trace, track, window_ns)) is not None:
         return ("requests are preempted", thrown_out.text), more_room_in_kv(trace)
     if (held := held_off_loop(trace)) is not None:
-        return ("steps wait for a CPU", held.text), "see run-queue-starvation: what keeps it from a CPU"
+        return (
+            "steps wait for a CPU",
+            held.text,
+        ), "see what else runs on the CPUs of the engine, and how many it may use"
     if (prompts := prompts_in_between(trace, track, verdicts, window_ns)) is not None:
         return ("prompts are computed in between", prompts.text), shorter_prefills(trace)
     whole = _mean(trace, track, v.SERVER_ITL, "mean time between tokens", window_ns)

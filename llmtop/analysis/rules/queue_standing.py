@@ -9,7 +9,7 @@ from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, known, metrics_command, recent_mean, says
-from llmtop.analysis.rules.limits import limit
+from llmtop.analysis.rules.limits import limit, waiting_now
 from llmtop.analysis.rules.needs import lacks_requests
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import Signal
@@ -18,7 +18,7 @@ from llmtop.analysis.series.readings import counter_rate, history, latest, serve
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, TrackId, Unknown, UnknownKind
-from llmtop.units import quantity
+from llmtop.units import counted, quantity
 
 id = "queue-standing"
 summary = "The server is saturated: a queue stands, and requests wait in it for long."
@@ -58,12 +58,13 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         yield from unjudged(id, finished if isinstance(finished, Unknown) else _NO_WAIT)
     elif wait.value >= _LONG_S:
         held, running = limit(trace, server.id), recent_mean(trace, server.id, v.SERVER_RUNNING)
+        now = counted(waiting_now(trace, server.id, waiting), "request", "wait")
         says_running = () if running is None else (says(trace, server.id, v.SERVER_RUNNING, running),)
         yield Finding(
             rule=id,
             severity=Severity.WARNING,
             subject=server.name,
-            message=f"saturated: {waiting:.0f} requests wait, {wait.brief}; {held.name}",
+            message=f"saturated: {now}, {wait.brief}; {held.name}",
             evidence=(says(trace, server.id, v.SERVER_WAITING, waiting), wait.text, *says_running, *held.evidence),
             action=held.action,
             next_command=metrics_command(server, "running|waiting|queue|first_token"),
@@ -90,17 +91,14 @@ def _lasts(samples: Sequence[tuple[int, float]]) -> bool:
 
 @frozen
 class QueueWait(Signal):
-    """How long requests wait, in seconds; `brief` is that in a message."""
+    """How long requests wait, or something that tells of it takes, in seconds; `brief` is that in a message."""
 
     brief: str
 
 
 def _wait(trace: Trace, track: TrackId, waiting: float) -> QueueWait | None:
     """How long requests wait on average; of servers that tell nothing of that, how long some do at least."""
-    mean = _mean_wait(trace, track, waiting)
-    if mean is not None:
-        return QueueWait(mean.value, mean.text, f"for {quantity(mean.value, 's')} on average")
-    return _unanswered(trace, track)
+    return _mean_wait(trace, track, waiting) or _unanswered(trace, track)
 
 
 def _unanswered(trace: Trace, track: TrackId) -> QueueWait | None:
@@ -117,29 +115,36 @@ def _unanswered(trace: Trace, track: TrackId) -> QueueWait | None:
     return QueueWait(_UNANSWERED_S, text, f"{count} for {age} or longer")
 
 
-def _mean_wait(trace: Trace, track: TrackId, waiting: float) -> Signal | None:
-    """Seconds in the queue on average: as the server tells, or to a first token, or from how fast it is emptied."""
-    told = (_mean(trace, track, metric, words) for metric, words in _LATENCIES)
-    longest = max((one for one in told if one is not None), key=lambda one: one.value, default=None)
+def _mean_wait(trace: Trace, track: TrackId, waiting: float) -> QueueWait | None:
+    """Seconds in the queue on average: as the server tells, or from how fast it is emptied, or to a first token.
+
+    The time to a first token has the queue in it and more: it is told where the queue itself is not known to be long.
+    """
+    told = [one for latency in _LATENCIES if (one := _mean(trace, track, *latency)) is not None]
+    longest = next((one for one in told if one.value >= _LONG_S), told[-1] if told else None)
     finished = known(counter_rate(trace, track, v.SERVER_REQUESTS, WINDOW_NS))
     if (longest is not None and longest.value >= _LONG_S) or not finished:
         return longest
     where = source_of(trace, track, v.SERVER_REQUESTS)
     rate = quantity(finished, "req/s")
-    queue = Signal(
-        waiting / finished, f"a queue of {waiting:.0f} at {rate} finished ({where}) is {waiting / finished:.2g} s"
-    )
+    seconds = waiting / finished
+    text = f"a queue of {waiting:.0f} at {rate} finished ({where}) is {seconds:.2g} s"
+    queue = QueueWait(seconds, text, f"for about {seconds:.2g} s at {rate}")
     return queue if longest is None else max(queue, longest, key=lambda one: one.value)
 
 
-_LATENCIES = ((v.SERVER_QUEUE_TIME, "mean time queued"), (v.SERVER_TTFT, "mean time to first token"))
+_LATENCIES = (
+    (v.SERVER_QUEUE_TIME, "mean time queued", "for {} on average"),
+    (v.SERVER_TTFT, "mean time to first token", "first tokens take {} on average"),
+)
 
 
-def _mean(trace: Trace, track: TrackId, metric: Metric, words: str) -> Signal | None:
+def _mean(trace: Trace, track: TrackId, metric: Metric, words: str, brief: str) -> QueueWait | None:
     """Of those that came through in the last minute: the ones that wait still will have waited longer."""
     seen = distribution(trace, track, metric, _LATENCY_NS)
     mean = None if isinstance(seen, Unknown) else seen.mean
     if mean is None:
         return None
-    where = source_of(trace, track, v.total(metric))
-    return Signal(mean, f"{words} {quantity(mean, 's')} ({where}, last minute)")
+    where, said = source_of(trace, track, v.total(metric)), quantity(mean, "s")
+    seconds = min(_LATENCY_NS, trace.end_ns - trace.start_ns) / NS_PER_S
+    return QueueWait(mean, f"{words} {said} ({where}, mean of {seconds:.0f} s)", brief.format(said))

@@ -10,6 +10,7 @@ from llmtop.analysis.rules.evidence import metrics_command, recent_mean, says
 from llmtop.analysis.series.readings import server_track
 from llmtop.frozen import frozen
 from llmtop.model import Finding, Metric, Severity, Trace
+from llmtop.units import counted
 
 id = "requests-held"
 summary = "Requests are held back before they may run, for something other than room."
@@ -31,7 +32,7 @@ class _HeldRequests:
 _HOLDS = (
     _HeldRequests(
         v.SERVER_HELD_GRAMMAR,
-        "for their grammars to be compiled",
+        "for grammars to be compiled",
         "send the same schemas again so that they are cached, make them simpler, or give the server more CPU",
     ),
     _HeldRequests(
@@ -63,7 +64,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             rule=id,
             severity=Severity.WARNING,
             subject=server.name,
-            message=f"{held:.0f} requests wait {hold.words}",
+            message=f"{counted(held, 'request', 'wait')} {hold.words}",
             evidence=(says(trace, server.id, hold.metric, held), *others),
             action=hold.action,
             next_command=metrics_command(server, "waiting|queue|lora|grammar|transfer"),

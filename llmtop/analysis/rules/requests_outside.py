@@ -9,13 +9,14 @@ from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
-from llmtop.analysis.rules.evidence import recent_mean, says
+from llmtop.analysis.rules.evidence import known, recent_mean, says
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import UnadmittedRequests, unadmitted_requests
 from llmtop.analysis.rules.thread_signals import ServerThread, fronts
-from llmtop.analysis.series.readings import server_track, told_why_absent
+from llmtop.analysis.series.readings import latest, server_track, told_why_absent
 from llmtop.analysis.server.configuration import change, one_of
 from llmtop.model import Feature, Finding, Severity, Trace, Track
+from llmtop.units import counted
 
 id = "requests-outside"
 summary = "Requests wait before the engine: in the API server, or for a connection to it."
@@ -37,16 +38,31 @@ def _finding(trace: Trace, server: Track, found: UnadmittedRequests) -> Finding:
     front = max(fronts(trace), key=lambda thread: thread.awake, default=None)
     endpoint = ids.endpoint(ids.port(server.id))
     longest = recent_mean(trace, endpoint, v.ENDPOINT_LONGEST_WAIT) or 0.0
+    oldest = known(latest(trace, endpoint, v.ENDPOINT_LONGEST_WAIT)) or longest
+    many = counted(outside_now(trace, found), "request", "wait")
     return Finding(
         rule=id,
         severity=Severity.WARNING,
         subject=server.name if front is None else front.row.role,
-        message=f"{found.value:.0f} requests wait outside of the engine, the oldest for {longest:.1f} s",
+        message=f"{many} outside of the engine, the oldest for {oldest:.1f} s",
         evidence=(*found.lines, says(trace, endpoint, v.ENDPOINT_LONGEST_WAIT, longest), *_says_waits(trace)),
         action=_action(trace, front),
         next_command=commands.stacks(trace, front.row.pid) if front is not None else "",
         source=source,
     )
+
+
+def outside_now(trace: Trace, found: UnadmittedRequests) -> float:
+    """How many the engine does not know of at this moment; their mean where that is none, or not known."""
+    server = server_track(trace)
+    if server is None:
+        return found.value
+    endpoint = ids.endpoint(ids.port(server.id))
+    of_engine = [latest(trace, server.id, metric) for metric in (v.SERVER_RUNNING, v.SERVER_WAITING)]
+    counts = [known(one) for one in (latest(trace, endpoint, v.ENDPOINT_UNANSWERED), *of_engine)]
+    unanswered, running, waiting = (count or 0.0 for count in counts)
+    now = unanswered - running - waiting
+    return found.value if None in counts or now < 1 else now
 
 
 def _says_waits(trace: Trace) -> Iterator[str]:

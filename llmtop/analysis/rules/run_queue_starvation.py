@@ -130,8 +130,8 @@ def _who(trace: Trace, late: ServerThread) -> str:
     """Who has the CPU meanwhile, in half a sentence; empty where that is not known."""
     if _is_pinned(trace, late):
         if (since := _let_go(trace, late)) is not None:
-            return f"it might run on CPU {_cpus(trace, late)} only until {_ago(trace, since)}, others were free"
-        return f"it may run on CPU {_cpus(trace, late)} only, others are free"
+            return f"it could run on CPU {_cpus(trace, late)} only, until {_ago(trace, since)}, and others were free"
+        return f"it may run on CPU {_cpus(trace, late)} only, and others are free"
     if stolen := _stolen(trace):
         return f"the hypervisor takes {stolen:.0f} % of all CPU time"
     all_cores = cores(trace)[1]
@@ -257,7 +257,7 @@ def _says_allowed(trace: Trace, late: ServerThread) -> tuple[str, ...]:
     cpus = _cpus(trace, late) if _could_run_elsewhere(trace) or _is_confined(trace, late) else ""
     if (since := _let_go(trace, late)) is not None:
         now = trace.tracks[late.track].facts.get(ThreadFact.CPUS)
-        return (f"{late.name} might run on CPU {cpus}, and from {_ago(trace, since)} on {now} (/proc/PID/status)",)
+        return (f"{late.name} could run on CPU {cpus}, and on {now} since {_ago(trace, since)} (/proc/PID/status)",)
     return (f"{late.name} may run on CPU {cpus}, when last looked at (/proc/PID/status)",) if cpus else ()
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import told_why_unseen, why_no_gpu
+from llmtop.analysis.threads.shares import track_label
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Unknown, UnknownKind
 from llmtop.text import clean
@@ -134,8 +135,11 @@ def _loop(trace: Trace, track: TrackId, window_ns: int) -> EngineLoop:
 
 
 def _name(trace: Trace, track: TrackId) -> str:
-    thread = trace.tracks.get(track) or trace.tracks.get(ids.process_of(track))
-    return ids.thread_label(track) if thread is None else thread.name
+    """As all else calls it: by its role, as the kernel cuts names off after 15 characters."""
+    if (thread := trace.tracks.get(track)) is not None:
+        return track_label(thread)
+    process = trace.tracks.get(ids.process_of(track))
+    return ids.thread_label(track) if process is None else process.name
 
 
 # -- rounds -----------------------------------------------------------------------------------------------------------

@@ -38,10 +38,10 @@ def likely_prompts(trace: Trace, steps: Sequence[EngineStep], slow: Sequence[Slo
     if max(unexplained + told, begun) > _ABOUT_AS_MANY * min(unexplained + told, begun):
         return None
     seconds = (steps[-1].end_ns - steps[0].start_ns) / NS_PER_S
-    beside = f", {told / seconds:.1f} have a prompt" if told else ""
+    beside = f" beside {told / seconds:.1f} steps/s that have a prompt" if told else ""
     return (
         f"slow steps whose cause is not seen are likely {'short ' if told else ''}prompts: "
-        f"{unexplained / seconds:.1f}/s of them{beside}, and {begun / seconds:.1f} requests/s began"
+        f"{unexplained / seconds:.1f} such steps/s{beside}, and {begun / seconds:.1f} requests/s began"
     )
 
 

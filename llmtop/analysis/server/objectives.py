@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.series.histograms import distribution
+from llmtop.analysis.series.rates import increase
 from llmtop.analysis.series.readings import as_of, server_track
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.analysis.server.lapses import LEAST_LATE, LENGTH_NS, Lapse, lapses
@@ -66,7 +68,8 @@ class JudgedObjective:
         is_met: Unknown where nothing was seen, or where the server's buckets do not tell.
         seen: The quantile; None without observations.
         observations: How many there were.
-        window_ns: Of how long a time.
+        window_ns: Of how long a time it was asked.
+        seen_ns: Of how long a time observations are known: less than the window of a server that has just come.
         late: Between which shares of them were later than the limit, 0 to 1: both ends of its bucket.
         ago_ns: How long ago that ended.
         lapses: When it was missed within the last minute, by five seconds each; of `judged_now`.
@@ -83,6 +86,7 @@ class JudgedObjective:
     ago_ns: int = 0
     lapses: tuple[Lapse, ...] = ()
     is_past: bool = False
+    seen_ns: int = WINDOW_NS
 
     @property
     def is_of_seconds(self) -> bool:
@@ -94,7 +98,7 @@ class JudgedObjective:
         """One line: "TTFT p99 1.3 s, objective 500 ms, 3.1 to 4.0 % later, of 812 in 60 s"."""
         seen = "–" if self.seen is None else self.seen.text("s")
         limit, counted = two_digits(self.objective.limit_s, "s"), f"{self.observations:.0f}"
-        span = f"{self.window_ns / NS_PER_S:.0f} s"
+        span = f"{self.seen_ns / NS_PER_S:.0f} s"
         span += f" up to {self.ago_ns / NS_PER_S:.0f} s ago" if self.ago_ns >= NS_PER_S else ""
         late = "" if self.late is None else f"{_shares(*self.late)} later, "
         return f"{self.objective.title} {seen}, objective {limit}, {late}of {counted} in {span} ({self.source})"
@@ -190,11 +194,24 @@ def _judge(
 ) -> JudgedObjective:
     seen = distribution(trace, track, objective.metric, window_ns, end_ns)
     if isinstance(seen, Unknown):
-        return JudgedObjective(objective, seen, window_ns=window_ns)
-    quantile, where = seen.quantile(objective.percent / 100), source_of(trace, track, v.total(objective.metric))
-    late = seen.shares_beyond(objective.limit_s)
-    is_met = _is_met(seen, quantile, objective.limit_s)
-    return JudgedObjective(objective, is_met, quantile, seen.observations, where, window_ns, late)
+        return JudgedObjective(objective, seen, window_ns=window_ns, seen_ns=window_ns)
+    quantile = seen.quantile(objective.percent / 100)
+    return JudgedObjective(
+        objective,
+        _is_met(seen, quantile, objective.limit_s),
+        quantile,
+        seen.observations,
+        source_of(trace, track, v.total(objective.metric)),
+        window_ns,
+        seen.shares_beyond(objective.limit_s),
+        seen_ns=_seen_ns(trace, track, objective.metric, window_ns, end_ns),
+    )
+
+
+def _seen_ns(trace: Trace, track: TrackId, metric: Metric, window_ns: int, end_ns: int | None) -> int:
+    """How much of the window lies between the first look that counted and the last."""
+    counted = increase(trace.get(track, v.bucket(metric, math.inf)), window_ns, end_ns or trace.end_ns)
+    return window_ns if isinstance(counted, Unknown) else min(window_ns, round(counted.seconds * NS_PER_S))
 
 
 def _is_met(seen: Distribution, quantile: Quantile, limit: float) -> bool | Unknown:

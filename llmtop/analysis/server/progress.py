@@ -21,6 +21,7 @@ from llmtop.analysis.threads.shares import Shares, threads_view
 from llmtop.facts import ProcessFact, ThreadFact
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackKind, Unknown
+from llmtop.units import counted
 
 if TYPE_CHECKING:
     from llmtop.model import Metric, Trace, Track
@@ -192,7 +193,7 @@ def _fault(trace: Trace, server: Track, running: float, since: int, rest: _NoPro
         STALLED,
         "ENGINE HUNG",
         engine.role if engine is not None else server.name,
-        f"no token for {still} while {running:.0f} requests run, and {rest.meaning}",
+        f"no token for {still} while {counted(running, 'request', 'run')}, and {rest.meaning}",
         (f"tokens and requests stand still since {still}, running {running:.0f} ({where})", rest.text),
         "see where its threads wait (the command below, on each rank), then restart it; an XID stands in the log (e). "
         "Some older versions go on counting requests that clients have dropped: then it only rests",

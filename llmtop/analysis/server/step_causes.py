@@ -261,7 +261,7 @@ class StepJudge:
     def _evidence(self, step: EngineStep, cause: StepCause) -> str:
         """The step's numbers beside those of the median one."""
         usual = self._usual
-        gpu = f"GPU {duration(step.gpu_ns)} (median {duration(usual.gpu_ns)})"
+        gpu = f"waits for the GPU {duration(step.gpu_ns)} (median {duration(usual.gpu_ns)})"
         cpu = f"CPU {duration(step.cpu_ns)} (median {duration(usual.time_ns - usual.gpu_ns)})"
         said = [gpu, cpu] if step.gpu_ns - usual.gpu_ns > step.cpu_ns - usual.cpu_ns else [cpu, gpu]
         if cause in _BY_WORK:

@@ -114,6 +114,11 @@ class ServerView:
         return self.stats[concept].value
 
     @property
+    def rate_s(self) -> float:
+        """What rates are of, in seconds."""
+        return min(RATE_WINDOW_NS / NS_PER_S, self.window_s)
+
+    @property
     def absent(self) -> tuple[ServerNumber, ...]:
         """Stats of which nothing is known."""
         return tuple(stat for stat in self.stats.values() if isinstance(stat.value, Unknown) and stat.bounds is None)
@@ -205,13 +210,13 @@ class _StatsBuilder:
 
     def load(self) -> Iterable[ServerNumber]:
         yield self.output()
-        for gauge in _GAUGES:
+        for gauge in GAUGES:
             yield self.gauge(*gauge)
 
     def all(self) -> Iterable[ServerNumber]:
         yield replace(self.output(), history=output_history(self.trace, self.track, HISTORY_NS)[0])
         yield self.prompt()
-        for concept, title, metric, unit in _GAUGES:
+        for concept, title, metric, unit in GAUGES:
             stat = self.gauge(concept, title, metric, unit)
             yield replace(stat, history=history(self.trace, self.track, metric, HISTORY_NS))
         yield self.preemptions()
@@ -302,11 +307,12 @@ class _StatsBuilder:
         return ServerNumber(concept, title, value, "s", where, bounds=bounds, mean=seen.mean)
 
 
-_GAUGES = (
+GAUGES = (
     ("running", "running", v.SERVER_RUNNING, "requests"),
     ("waiting", "waiting", v.SERVER_WAITING, "requests"),
     ("kv_usage", "KV cache", v.SERVER_KV_USAGE, "ratio"),
 )
+"""What stands at some level, of which a view has the newest reading: concept, title, metric and unit."""
 _LATENCIES = (
     ("ttft", v.SERVER_TTFT),
     ("itl", v.SERVER_ITL),

@@ -270,6 +270,14 @@ def thread_label(row: ThreadRow) -> str:
     return row.name if not row.role or row.name.startswith(row.role[:_ROLE_IN_NAME]) else f"{row.role}/{row.name}"
 
 
+def track_label(track: Track) -> str:
+    """The same of a thread of which only the track is at hand."""
+    return thread_label(_row(track, _NOT_ASKED))
+
+
+_NOT_ASKED = Unknown("nobody asked")
+
+
 def main_thread(rows: Iterable[ThreadRow]) -> ThreadRow | None:
     """The one that asks most for a CPU: of several threads the one that limits its process; None without shares.
 

@@ -201,6 +201,21 @@ def test_probe_hits_are_llmtops_own() -> None:
     assert found[ids.SELF, v.SELF_PROBE_HITS.name] == [0, 7]
 
 
+def test_the_tracers_own_frames_are_no_part_of_what_a_thread_sleeps_in() -> None:
+    """Whichever of its programs took the stack: it is one stack. On a CPU it is what the thread spends time in."""
+    slept = ["main", "poll", "__x64_sys_poll_[k]", "schedule_[k]", "__schedule_[k]"]
+    tails = (["__traceiter_sched_switch_[k]", "bpf_trace_run4_[k]", f"bpf_prog_{n}_[k]"] for n in ("1f", "2e"))
+    asleep = [[7, 8, "poll", [*slept, *tail], 100] for tail in tails]
+    (one,) = with_one_more(StackBuffer(), report(asleep=asleep))
+    assert (list(one.frames), one.weight) == (slept, 200.0)
+    by_call = [[7, 8, NO_CALL, 1, -1, [*slept, "__traceiter_sched_switch_[k]"], 100]]
+    (one,) = with_one_more(StackBuffer(), report(stacks=by_call))
+    assert list(one.frames) == slept
+    running = [[7, 8, [*slept, "bpf_prog_1f_[k]"], 100]]
+    (one,) = with_one_more(StackBuffer(), report(running=running))
+    assert one.frames[-1] == "bpf_prog_1f_[k]"
+
+
 def test_light_stacks_are_put_together_so_that_no_time_is_lost() -> None:
     weights = [1000 - i for i in range(450)]
     running = [[7, 8, ["main", f"f{i}"], ns] for i, ns in enumerate(weights)]
