@@ -216,52 +216,37 @@ def _slow(trace: Trace, track: Track, answers: Series, times: Series | None) -> 
     took = _good_times(answers, times)[-_LOOKS:]
     if len(took) < _LOOKS or min(took) < SLOW_S:
         return
-    url, own_s = _url(track), track.facts.get(EndpointFact.OWN_S)
+    url = _url(track)
+    title, message, action = _slowness(trace, track, took[-1])
     looks = f"the last {_LOOKS} looks took {', '.join(f'{one:.1f}' for one in took)} s (GET {url})"
-    if isinstance(own_s, float) and own_s >= _OWN * took[-1]:
-        yield Fault(
-            SLOW,
-            "METRICS SLOW",
-            "metrics endpoint",
-            f"the metrics page takes {took[-1]:.1f} s, and a request for next to nothing {own_s:.1f} s less: "
-            "it is the page that is slow, not the queue before the front end",
-            (looks, f"numbers of the server are as old as that, or older (GET {url})"),
-            "scrape it less often, and see what it collects: many series, many processes, a slow disk behind them",
-            f"curl -s -o /dev/null -w '%{{time_total}}\\n' {quoted(url)}",
-            trace.end_ns,
-            is_whole=False,
-            severity=Severity.WARNING,
-        )
-        return
-    if _is_answered_between_steps(trace, track):
-        yield Fault(
-            SLOW,
-            "ENDPOINT SLOW",
-            "metrics endpoint",
-            f"it takes {took[-1]:.1f} s to answer: {_HELD_UP}",
-            (looks, f"numbers of the server are as old as that, or older (GET {url})"),
-            _shorter_steps(trace),
-            f"curl -s -o /dev/null -w '%{{time_total}}\n' {quoted(url)}",
-            trace.end_ns,
-            is_whole=False,
-            severity=Severity.WARNING,
-        )
-        return
     yield Fault(
         SLOW,
-        "ENDPOINT SLOW",
+        title,
         "metrics endpoint",
-        f"the front end takes {took[-1]:.1f} s to answer: every request waits as long before it is looked at",
-        (
-            looks,
-            f"numbers of the server are as old as that, or older (GET {url})",
-        ),
-        f"its event loop has no time: {_relieved(trace)}",
+        message,
+        (looks, f"numbers of the server are as old as that, or older (GET {url})"),
+        action,
         f"curl -s -o /dev/null -w '%{{time_total}}\\n' {quoted(url)}",
         trace.end_ns,
         is_whole=False,
         severity=Severity.WARNING,
     )
+
+
+def _slowness(trace: Trace, track: Track, took_s: float) -> tuple[str, str, str]:
+    """What it is called, what it means, and what helps: by whether the page, a step, or the front end is slow."""
+    own_s = track.facts.get(EndpointFact.OWN_S)
+    if isinstance(own_s, float) and own_s >= _OWN * took_s:
+        return (
+            "METRICS SLOW",
+            f"the metrics page takes {took_s:.1f} s, and a request for next to nothing {own_s:.1f} s less: "
+            "it is the page that is slow, not the queue before the front end",
+            "scrape it less often, and see what it collects: many series, many processes, a slow disk behind them",
+        )
+    if _is_answered_between_steps(trace, track):
+        return "ENDPOINT SLOW", f"it takes {took_s:.1f} s to answer: {_HELD_UP}", _shorter_steps(trace)
+    message = f"the front end takes {took_s:.1f} s to answer: every request waits as long before it is looked at"
+    return "ENDPOINT SLOW", message, f"its event loop has no time: {_relieved(trace)}"
 
 
 def _relieved(trace: Trace) -> str:
