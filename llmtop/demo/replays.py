@@ -35,7 +35,7 @@ class DemoReplay:
 
 
 _ALL = (
-    DemoReplay("gpu-decode", "32 clients, short prompts: steps wait for what the engine computes", ("cpu-bound",)),
+    DemoReplay("gpu-decode", "32 clients, short prompts: the GPU rests a quarter of the time", ("cpu-bound",)),
     DemoReplay("gpu-kv-exhaustion", "48 clients, a KV cache of 14,400 tokens", ("kv-bound", "objective-missed")),
     DemoReplay("gpu-starved", "the engine may run on one CPU, with three busy loops", ("run-queue-starvation",)),
     DemoReplay(
@@ -47,6 +47,6 @@ _ALL = (
         "prompts keep the tensor cores busy until the GPU is at its 700 W",
         ("clocks-capped", "queue-standing"),
     ),
-    DemoReplay("gpu-xid", "a kernel of another program fails on the same GPU: XID 13", ("xid", "memory-bound-decode")),
+    DemoReplay("gpu-xid", "a kernel of another program fails on the same GPU: XID 13", ("xid",)),
 )
 REPLAYS = {one.name: one for one in _ALL}

@@ -72,8 +72,9 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """A thread that never rests and works rather than waits for the GPU; and requests, and a GPU that idles.
 
     Without probes nobody can tell a thread that works from one that spins until the GPU is done: then the GPU has to
-    idle half of the time. Where the machine has no GPU at all, nothing else is there to be waited for; but there a loop
-    that computes its model does what a GPU does elsewhere, and is no more a fault: `model-on-cpu` says so.
+    idle half of the time, and else only what is to be had of the CPU's side at most is told. Where the machine has no
+    GPU at all, nothing else is there to be waited for; but there a loop that computes its model does what a GPU does
+    elsewhere, and is no more a fault: `model-on-cpu` says so.
     """
     bound = _bound(trace)
     if bound is not None and model_loop(trace) is not None:
@@ -82,8 +83,9 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         yield from unjudged(id, lacks_threads(trace)) if is_watched(trace) else ()
         return
     if not _is_harmful(trace, bound):
-        lacks = lacks_requests(trace) if is_loaded(trace) is None else None
-        yield from unjudged(id, lacks_activity(trace), lacks, _lacks_sync(trace, bound))
+        lacks, unseen = lacks_requests(trace) if is_loaded(trace) is None else None, _lacks_sync(trace, bound)
+        yield from [_rests_meanwhile(trace, bound, unseen)] if unseen and not lacks else ()
+        yield from unjudged(id, lacks_activity(trace), lacks, unseen)
     else:
         load, activity = requests(trace), gpu_activity(trace)
         gpu = f", GPU {activity.value:.0f} % busy" if activity is not None else ""
@@ -116,6 +118,24 @@ def says_no_gpu(trace: Trace) -> str:
     """Why nothing but CPUs can be at work."""
     why = why_no_gpu(trace) if gpu_tracks(trace) else None
     return "no GPU is seen on this machine (NVML)" if why is None else f"{why.reason} (/proc/PID/fd, NVML)"
+
+
+def _rests_meanwhile(trace: Trace, bound: ServerThread, unseen: Unknown) -> Finding:
+    """A GPU that rests for a part of each step, beside a thread of which nobody sees whether it works or waits."""
+    activity = gpu_activity(trace)
+    rests, on_cpu = percent(100 - (activity.value if activity is not None else 0.0)), percent(100 * bound.shares.on_cpu)
+    return Finding(
+        rule=id,
+        severity=Severity.INFO,
+        subject=bound.name,
+        message=f"the GPU rests {rests} of the time, and {bound.name} is on its CPU {on_cpu}: at work, "
+        "or waiting for it",
+        evidence=(*_evidence(trace, bound), f"which of both is not seen: {unseen.reason}"),
+        action=f"{rests} is what the CPU's side can give at most: {_action(trace, bound)}",
+        next_command=commands.profile(trace, bound.row.pid),
+        source=source,
+        share=bound.shares.on_cpu,
+    )
 
 
 def _in_kernel(trace: Trace, bound: ServerThread) -> Signal | None:
