@@ -35,7 +35,9 @@ class DemoReplay:
 
 
 _ALL = (
-    DemoReplay("gpu-decode", "32 clients, short prompts: the GPU rests a quarter of the time", ("cpu-bound",)),
+    DemoReplay(
+        "gpu-decode", "32 clients, short prompts: a healthy server, whose GPU rests a sixth of the time", ("cpu-bound",)
+    ),
     DemoReplay("gpu-kv-exhaustion", "48 clients, a KV cache of 14,400 tokens", ("kv-bound", "objective-missed")),
     DemoReplay("gpu-starved", "the engine may run on one CPU, with three busy loops", ("run-queue-starvation",)),
     DemoReplay(

@@ -54,13 +54,13 @@ def test_each_is_small_and_names_no_machine(replay: DemoReplay) -> None:
 @pytest.mark.parametrize(
     ("name", "start_s", "end_s", "leads"),
     [
-        ("gpu-decode", 2, 39, {"cpu-bound"}),
+        ("gpu-decode", 13, 34, {"cpu-bound"}),
         ("gpu-kv-exhaustion", 2, 43, {"kv-bound"}),
         ("gpu-starved", 3, 8, {"memory-bound-decode", ""}),
         ("gpu-starved", 9, 35, {"run-queue-starvation"}),
         ("gpu-long-prompts", 7, 19, {"step-tail", "objective-missed", "cpu-bound"}),
         ("gpu-long-prompts", 21, 39, {"step-tail"}),
-        ("gpu-steps", 2, 20, {"memory-bound-decode", "gpu-bound", ""}),
+        ("gpu-steps", 2, 20, {"memory-bound-decode", "gpu-bound", "cpu-bound", ""}),
         ("gpu-steps", 23, 28, {"step-tail"}),
         ("gpu-power-cap", 2, 8, {"cpu-bound"}),
         ("gpu-power-cap", 10, 12, {"step-tail"}),

@@ -64,6 +64,10 @@ of a core, and where half of the time goes by in the kernel they are why."""
 _MUCH_LAUNCHING = 0.25
 """Share of the time in launch calls from which they name the work: as measured it can be twice what it is,
 and an eighth is what CUDA graphs would still give back."""
+_MOSTLY_AT_WORK = 0.75
+"""Share of the time, from which what a thread does is worth a word beside a GPU that rests meanwhile."""
+_HARDLY_RESTS = 90.0
+"""Busy for more of the time, a GPU rests too little for anything on the CPU's side to be worth a word."""
 _HARDLY = 0.1
 """Share of the time in which a loop waits for the GPU, up to which the GPU cannot be what holds it up."""
 
@@ -84,7 +88,8 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         return
     if not _is_harmful(trace, bound):
         lacks, unseen = lacks_requests(trace) if is_loaded(trace) is None else None, _lacks_sync(trace, bound)
-        yield from [_rests_meanwhile(trace, bound, unseen)] if unseen and not lacks else ()
+        if not lacks and (unseen or _rests_a_little(trace, bound)):
+            yield _rests_meanwhile(trace, bound, unseen)
         yield from unjudged(id, lacks_activity(trace), lacks, unseen)
     else:
         load, activity = requests(trace), gpu_activity(trace)
@@ -120,21 +125,30 @@ def says_no_gpu(trace: Trace) -> str:
     return "no GPU is seen on this machine (NVML)" if why is None else f"{why.reason} (/proc/PID/fd, NVML)"
 
 
-def _rests_meanwhile(trace: Trace, bound: ServerThread, unseen: Unknown) -> Finding:
-    """A GPU that rests for a part of each step, beside a thread of which nobody sees whether it works or waits."""
+def _rests_a_little(trace: Trace, bound: ServerThread) -> bool:
+    """The thread works for most of the time, and the GPU rests for less than would make that a fault."""
     activity = gpu_activity(trace)
-    rests, on_cpu = percent(100 - (activity.value if activity is not None else 0.0)), percent(100 * bound.shares.on_cpu)
+    is_at_work = bound.shares.in_cuda_sync is not None and bound.shares.working >= _MOSTLY_AT_WORK
+    return is_at_work and is_loaded(trace) is True and activity is not None and activity.value < _HARDLY_RESTS
+
+
+def _rests_meanwhile(trace: Trace, bound: ServerThread, unseen: Unknown | None) -> Finding:
+    """A GPU that rests for a part of each step, beside a thread that works, or of which nobody sees if it waits."""
+    activity = gpu_activity(trace)
+    rests = percent(100 - (activity.value if activity is not None else 0.0))
+    share = bound.shares.on_cpu if unseen else bound.shares.working
+    doing = "on its CPU" if unseen else "at work"
     return Finding(
         rule=id,
         severity=Severity.INFO,
         subject=bound.name,
-        message=f"the GPU rests {rests} of the time, and {bound.name} is on its CPU {on_cpu}: at work, "
-        "or waiting for it",
-        evidence=(*_evidence(trace, bound), f"which of both is not seen: {unseen.reason}"),
+        message=f"the GPU rests {rests} of the time, and {bound.name} is {doing} {percent(100 * share)}"
+        + (": it works, or waits for the GPU" if unseen else ""),
+        evidence=(*_evidence(trace, bound), *([f"which of both is not seen: {unseen.reason}"] if unseen else [])),
         action=f"{rests} is what the CPU's side can give at most: {_action(trace, bound)}",
         next_command=commands.profile(trace, bound.row.pid),
         source=source,
-        share=bound.shares.on_cpu,
+        share=share,
     )
 
 
