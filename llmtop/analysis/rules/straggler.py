@@ -118,28 +118,32 @@ def _departs(gpu: TrackId, departures: Sequence[Departure]) -> Finding:
 
 
 def late_ranks(trace: Trace) -> Iterator[LateRank]:
-    """Of each group of ranks the one that waits much less than its peers do, and is at something else meanwhile."""
-    for group in _groups(trace).values():
-        late = min(group, key=lambda rank: rank.waits)
-        peers = [rank for rank in group if rank is not late]
-        usual = median(peer.waits for peer in peers) if peers else 0.0
-        if peers and usual - late.waits >= _LESS and (elsewhere := _elsewhere(trace, late, peers)) is not None:
-            yield LateRank(late.thread, late.waits, usual, late.source, elsewhere, late.by_gpu)
+    """Of each group of ranks the one that waits much less than its peers do, and is at something else meanwhile.
 
-
-def _groups(trace: Trace) -> Mapping[str, Sequence[_Rank]]:
-    """Ranks that do the same steps together, as far as their waits are known; else by how busy their GPUs are."""
+    By their calls; and by their GPUs, which wait within kernels too where another thread waits for these, or none is
+    seen.
+    """
     members: dict[str, list[ServerThread]] = {}
     for thread in drivers(trace):
         members.setdefault(group_of(thread.row.role), []).append(thread)
-    several = {name: some for name, some in members.items() if len(some) > 1}
+    several = [some for some in members.values() if len(some) > 1]
     calls = _waiting_calls(trace) if several else {}
-    groups = {}
-    for name, some in several.items():
-        known = [_by_calls(trace, one, calls.get(ids.process(one.row.pid), ())) for one in some]
-        ranks = known if None not in known else [_by_gpu(trace, one) for one in some]
-        groups[name] = [rank for rank in ranks if rank is not None]
-    return groups
+    for some in several:
+        by_calls = [_by_calls(trace, one, calls.get(ids.process(one.row.pid), ())) for one in some]
+        found = _late_of(trace, by_calls) or _late_of(trace, [_by_gpu(trace, one) for one in some])
+        yield from [found] if found else ()
+
+
+def _late_of(trace: Trace, ranks: Sequence[_Rank | None]) -> LateRank | None:
+    """The late one, where of all of them it is known how long they wait."""
+    known = [rank for rank in ranks if rank is not None]
+    if len(known) < len(ranks):
+        return None
+    late = min(known, key=lambda rank: rank.waits)
+    peers = [rank for rank in known if rank is not late]
+    usual = median(peer.waits for peer in peers)
+    elsewhere = _elsewhere(trace, late, peers) if usual - late.waits >= _LESS else None
+    return LateRank(late.thread, late.waits, usual, late.source, elsewhere, late.by_gpu) if elsewhere else None
 
 
 def _waiting_calls(trace: Trace) -> Mapping[TrackId, Sequence[Series]]:
