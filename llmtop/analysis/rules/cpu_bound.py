@@ -88,7 +88,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         return
     if not _is_harmful(trace, bound):
         lacks, unseen = lacks_requests(trace) if is_loaded(trace) is None else None, _lacks_sync(trace, bound)
-        if not lacks and (unseen or _rests_a_little(trace, bound)):
+        if not lacks and _own_busy(trace, bound) < _HARDLY_RESTS and (unseen or _rests_a_little(trace, bound)):
             yield _rests_meanwhile(trace, bound, unseen)
         yield from unjudged(id, lacks_activity(trace), lacks, unseen)
     else:
@@ -251,8 +251,13 @@ def _is_harmful(trace: Trace, bound: ServerThread) -> bool:
     below = GPU_IDLE_PERCENT if sync is not None and sync <= _HARDLY else GPU_STARVED_PERCENT
     # While it waits for a CPU nobody feeds the GPU: of what is left of the time, that must idle as much.
     below *= 1 - min(1.0, bound.shares.run_queue)
-    own = [busy for gpu in gpus_of(trace, bound.row.pid) if (busy := busy_percent(trace, gpu)) is not None]
-    return max(own, default=0.0) < below and is_gpu_waiting(trace, below) is True
+    return _own_busy(trace, bound) < below and is_gpu_waiting(trace, below) is True
+
+
+def _own_busy(trace: Trace, bound: ServerThread) -> float:
+    """Percent of the time that a GPU of its own process has work: another's GPU rests for another's reasons."""
+    own = (busy_percent(trace, gpu) for gpu in gpus_of(trace, bound.row.pid))
+    return max((busy for busy in own if busy is not None), default=0.0)
 
 
 def _lacks_sync(trace: Trace, bound: ServerThread) -> Unknown | None:
