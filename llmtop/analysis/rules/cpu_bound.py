@@ -28,6 +28,7 @@ from llmtop.analysis.rules.signals import (
 from llmtop.analysis.rules.thread_signals import (
     ALL_THE_TIME,
     GPU_WAITS,
+    RUN_QUEUE_SHARE,
     ServerThread,
     drivers,
     engine,
@@ -88,7 +89,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         return
     if not _is_harmful(trace, bound):
         lacks, unseen = lacks_requests(trace) if is_loaded(trace) is None else None, _lacks_sync(trace, bound)
-        if not lacks and _own_busy(trace, bound) < _HARDLY_RESTS and (unseen or _rests_a_little(trace, bound)):
+        if not lacks and _may_be_why(trace, bound) and (unseen or _rests_a_little(trace, bound)):
             yield _rests_meanwhile(trace, bound, unseen)
         yield from unjudged(id, lacks_activity(trace), lacks, unseen)
     else:
@@ -252,6 +253,11 @@ def _is_harmful(trace: Trace, bound: ServerThread) -> bool:
     # While it waits for a CPU nobody feeds the GPU: of what is left of the time, that must idle as much.
     below *= 1 - min(1.0, bound.shares.run_queue)
     return _own_busy(trace, bound) < below and is_gpu_waiting(trace, below) is True
+
+
+def _may_be_why(trace: Trace, bound: ServerThread) -> bool:
+    """Its own GPU rests, and it does not wait for a CPU meanwhile: that would be why, and a finding of its own."""
+    return _own_busy(trace, bound) < _HARDLY_RESTS and bound.shares.run_queue < RUN_QUEUE_SHARE
 
 
 def _own_busy(trace: Trace, bound: ServerThread) -> float:
