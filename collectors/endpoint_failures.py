@@ -88,17 +88,9 @@ def unreachable(url: str, error: OSError | http.client.HTTPException, *, has_ans
         case TimeoutError():
             return silent(url, 0, has_answered=has_answered)
         case ssl.SSLError():
-            said = clean(error.reason or str(error))
-            if "CERTIFICATE_REQUIRED" in said.replace(" ", "_").upper():
-                why = f"{at} wants a client's certificate, and llmtop has none"
-                return _failure(url, EndpointAnswer.UNREACHABLE, why, "let /metrics through without one")
-            return _failure(url, EndpointAnswer.NOT_HTTP, f"TLS with {at} fails: {said}", by_hand(url))
-        case PermissionError() if urlsplit(url).scheme == "http+unix":
-            why = f"the socket of {at} belongs to another user"
-            return _failure(url, EndpointAnswer.UNREACHABLE, why, "run llmtop as the server's user, or with sudo")
+            return _no_tls(url, clean(error.reason or str(error)))
         case PermissionError():
-            why = "the server has a network of its own (a container), which only root may enter"
-            return _failure(url, EndpointAnswer.UNREACHABLE, why, f"run llmtop with sudo, or name {PUBLISHED}")
+            return _forbidden(url)
         case ConnectionResetError() | BrokenPipeError() | http.client.RemoteDisconnected():
             why = f"{at} closes the connection without an answer"
             return _failure(url, EndpointAnswer.UNREACHABLE, why, f"its log may say why; {_GOES_ON}")
@@ -114,6 +106,24 @@ def unreachable(url: str, error: OSError | http.client.HTTPException, *, has_ans
         case _:
             why = f"{at} does not answer in HTTP ({type(error).__name__})"
             return _failure(url, EndpointAnswer.NOT_HTTP, why, by_hand(url))
+
+
+def _no_tls(url: str, said: str) -> Failure:
+    """No connection in TLS: OpenSSL's words say what for."""
+    at = shown(url)
+    if "CERTIFICATE_REQUIRED" in said.replace(" ", "_").upper():
+        why = f"{at} wants a client's certificate, and llmtop has none"
+        return _failure(url, EndpointAnswer.UNREACHABLE, why, "let /metrics through without one")
+    return _failure(url, EndpointAnswer.NOT_HTTP, f"TLS with {at} fails: {said}", by_hand(url))
+
+
+def _forbidden(url: str) -> Failure:
+    """The kernel lets this user not get there: a socket's owner, or another network namespace."""
+    if urlsplit(url).scheme == "http+unix":
+        why = f"the socket of {shown(url)} belongs to another user"
+        return _failure(url, EndpointAnswer.UNREACHABLE, why, "run llmtop as the server's user, or with sudo")
+    why = "the server has a network of its own (a container), which only root may enter"
+    return _failure(url, EndpointAnswer.UNREACHABLE, why, f"run llmtop with sudo, or name {PUBLISHED}")
 
 
 def silent(url: str, waited_ns: int, *, has_answered: bool) -> Failure:

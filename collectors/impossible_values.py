@@ -38,8 +38,8 @@ def above_all(page: Mapping[Metric, Values], url: str) -> dict[Metric, Unknown]:
     }
 
 
-class Counters:
-    """Counters of one server from page to page.
+class CounterFalls:
+    """Which counters of one server fall from page to page.
 
     A server that starts again does not answer meanwhile, and counts from 0: that is no fall (`begin_anew`). Where no
     look has failed in between, nobody knows what was counted: from 0 on would be millions of tokens at once.

@@ -152,7 +152,7 @@ class Scraper:
             if isinstance(answer, Scrape):
                 return answer
             if self._connection is not None and url == last:
-                self._connection.counters.begin_anew()
+                self._connection.counter_falls.begin_anew()
             problems.append(answer)
         return likeliest(problems) if problems else self._addresses.why_none()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from llmtop import settings
 from llmtop import vocabulary as v
 from llmtop.collectors.exposed_values import wanted_names
-from llmtop.collectors.impossible_values import Counters
+from llmtop.collectors.impossible_values import CounterFalls
 from llmtop.collectors.metrics_text import TextReader, key
 from llmtop.collectors.slots import FilledContexts, Running, Slots, slots_of
 from llmtop.facts import ServerFact, TargetFact
@@ -39,7 +39,7 @@ class ServerConnection:
         """Whether it was asked for its version and model."""
         self.running = Running()
         self.filled = FilledContexts()
-        self.counters = Counters()
+        self.counter_falls = CounterFalls()
         self._version: Fact | None = None
         self._model: Fact | None = None
         self._why_no_slots: Unknown | None = None

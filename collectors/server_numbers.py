@@ -46,7 +46,7 @@ def server_numbers(scrape: Scrape, track: TrackId) -> ServerNumbers:
     page, unread = _read(scrape)
     connection = scrape.connection
     above = above_all(page, connection.url)
-    impossible = above | connection.counters.fallen(page, t_ns)
+    impossible = above | connection.counter_falls.fallen(page, t_ns)
     readings: list[Reading] = []
     for metric, values in page.items():
         why = impossible.get(metric)
@@ -67,7 +67,7 @@ def server_numbers(scrape: Scrape, track: TrackId) -> ServerNumbers:
         if _SAME_IN_OTHER_WORDS.get(metric, metric) in unread
     )
     return ServerNumbers(
-        tuple(readings), tuple(missing), tuple(_issues(above, are_falling=connection.counters.are_falling))
+        tuple(readings), tuple(missing), tuple(_issues(above, are_falling=connection.counter_falls.are_falling))
     )
 
 

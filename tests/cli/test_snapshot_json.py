@@ -128,7 +128,7 @@ def test_document_of_a_running_server() -> None:
     assert seen["target"]["model"] == "meta-llama/Llama-3.1-8B"
     assert [one["role"] for one in seen["target"]["processes"]] == ["APIServer", "EngineCore"]
     (gpu,) = seen["gpus"]
-    assert (gpu["index"], gpu["sm"], gpu["dram"], gpu["tensor"]) == (0, 95.5, 83.0, 18.0)
+    assert (gpu["index"], gpu["busy"], gpu["sm"], gpu["dram"], gpu["tensor"]) == (0, 98.5, 95.5, 83.0, 18.0)
     assert gpu["dram_bytes_per_s"] == pytest.approx(0.83 * 5120 / 8 * 2 * 2619e6)
     assert gpu["throttle"] == ["power cap"]
     assert gpu["processes"] == [{"pid": 4300, "name": "VLLM::EngineCore", "memory_bytes": 70.2 * 2**30}]

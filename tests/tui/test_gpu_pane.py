@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -26,7 +27,7 @@ from llmtop.model import (
 )
 from llmtop.tui.panes.gpu import GpuPane
 from llmtop.tui.render.gpu import draw_gpus
-from llmtop.tui.render.gpu_table import Selection, listed
+from llmtop.tui.render.gpu_table import COLUMNS, Selection, listed
 from llmtop.tui.render.look import ASCII, Look
 from llmtop.tui.render.table import Sort
 from llmtop.tui.screens.live import LiveApp
@@ -44,7 +45,8 @@ def with_mig(trace: Trace) -> Trace:
     """GPU 0 with one MIG instance that has readings of its own."""
     one = Track(ids.gpu_instance(ids.gpu(0), 3), TrackKind.GPU_INSTANCE, "MIG 3", ids.gpu(0), {"profile": "1g.10gb"})
     trace = replace(trace, tracks={**trace.tracks, one.id: one})
-    for metric, value in ((v.GPU_SM, 40.0), (v.GPU_DRAM, 30.0), (v.GPU_TENSOR, 5.0), (v.GPU_MEMORY_USED, 8.0 * 2**30)):
+    activity = {v.GPU_ACTIVE: 55.0, v.GPU_SM: 40.0, v.GPU_DRAM: 30.0, v.GPU_TENSOR: 5.0}
+    for metric, value in (activity | {v.GPU_MEMORY_USED: 8.0 * 2**30}).items():
         trace = with_value(trace, one.id, metric, value)
     return trace
 
@@ -57,10 +59,11 @@ def lines(view: GpusView, width: int, height: int, selection: Selection | None =
 
 
 def test_one_gpu_in_full() -> None:
-    assert lines(view_of(steady()), 62, 7) == [
-        "SM       96 % ███████████████████▏ ███████████████████████████",
-        "DRAM     83 % ████████████████▋    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
-        "tensor   18 % ███▋                 ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂",
+    assert lines(view_of(steady()), 62, 8) == [
+        "GPU busy   98 % ███████████████████▊ █████████████████████████",
+        "DRAM       83 % ████████████████▋    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
+        "SM         96 % ███████████████████▏ █████████████████████████",
+        "tensor     18 % ███▋                 ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂",
         "mem 71.5/80 GiB  654/700 W  1929 MHz  61 °C  ▲ power cap",
         "decode  0.27 J/token  MFU 23 %  MBU 21 %  (estimates, 15 s)",
         "PCIe rx 400 MB/s       PCIe tx 200 MB/s",
@@ -70,7 +73,7 @@ def test_one_gpu_in_full() -> None:
 
 def test_the_true_clock_leads_and_nvmls_stands_beside_it() -> None:
     rows = lines(view_of(with_value(steady(), ids.gpu(0), v.GPU_SM_CLOCK_TRUE, 1756.0)), 90, 12)
-    assert "654/700 W  1756 MHz (NVML 1929)  61 °C" in rows[3]
+    assert "654/700 W  1756 MHz  (NVML 1929)  61 °C" in rows[4]
     assert any("1756 MHz by GPM's count of cycles; NVML says 1929: 9.9 % high" in row for row in rows)
 
 
@@ -78,14 +81,33 @@ def test_why_the_true_clock_is_not_known_is_said() -> None:
     why = Unknown("this driver's GPM samples are not understood")
     trace = replace(steady(), missing=(Missing(What("gpu:0/gpu.sm_clock_true"), why),))
     rows = lines(view_of(trace), 90, 12)
-    assert "  1929 MHz  " in rows[3]
+    assert "  1929 MHz  " in rows[4]
     assert any(f"1929 MHz, says NVML; true unknown: {why.reason}" in row for row in rows)
 
 
 def test_little_height_keeps_the_process_before_the_links() -> None:
-    rows = lines(view_of(steady()), 62, 6)
-    assert rows[4].startswith("decode")
-    assert rows[5].endswith("EngineCore")
+    rows = lines(view_of(steady()), 62, 7)
+    assert rows[5].startswith("decode")
+    assert rows[6].endswith("EngineCore")
+
+
+def test_two_gauges_share_a_line_where_the_process_would_have_none() -> None:
+    assert lines(view_of(steady()), 62, 6) == [
+        "GPU busy   98 % ██████▉ ██████  DRAM     83 % ██████▋  ▇▇▇▇▇▇▇",
+        "SM         96 % ██████▋ ██████  tensor   18 % █▌       ▂▂▂▂▂▂▂",
+        "mem 71.5/80 GiB  654/700 W  1929 MHz  61 °C  ▲ power cap",
+        "decode  0.27 J/token  MFU 23 %  MBU 21 %  (estimates, 15 s)",
+        "PCIe rx 400 MB/s       PCIe tx 200 MB/s",
+        "    4300 70.2 GiB  EngineCore",
+    ]
+
+
+def test_two_gauges_share_a_line_where_a_fault_would_have_none() -> None:
+    trace = with_facts(steady(), ids.gpu(0), recovery_action="reset the GPU")
+    assert lines(view_of(steady()), 62, 7)[1].startswith("DRAM")
+    rows = lines(view_of(trace), 62, 7)
+    assert rows[1].startswith("SM ")
+    assert "recovery  the driver asks: reset the GPU" in rows
 
 
 def test_what_there_is_no_room_for_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,18 +119,39 @@ def test_what_there_is_no_room_for_is_not_drawn(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("llmtop.tui.render.gpu._link_lines", noted)
     view = view_of(steady())
-    short = lines(view, 62, 6)
+    short = lines(view, 62, 7)
     assert not drawn
-    assert lines(view, 62, 40)[:5] == short[:5]
+    assert lines(view, 62, 40)[:6] == short[:6]
     assert drawn == [62]
 
 
 def test_one_gpu_in_a_corner() -> None:
-    assert lines(view_of(steady()), 38, 3) == [
-        "SM       96 % ███▉  DRAM     83 % ███▍",
-        "tensor   18 % ▊",
-        "mem 71.5/80 GiB  654/700 W  1929 MHz …",
+    rows = [
+        "GPU busy   98 % ██  DRAM     83 % ███▍",
+        "SM         96 % █▉  tensor   18 % ▊",
+        "654/700 W  1929 MHz  ▲ power cap",
     ]
+    assert lines(view_of(steady()), 38, 3) == rows
+    assert lines(view_of(steady()), 38, 2) == [rows[0], rows[2]], "power and what holds the clock down come first"
+    assert lines(view_of(steady()), 38, 1) == [rows[0]]
+
+
+def test_the_true_clock_keeps_its_place_where_nvmls_has_none() -> None:
+    view = view_of(with_value(steady(), ids.gpu(0), v.GPU_SM_CLOCK_TRUE, 1756.0))
+    assert lines(view, 38, 3)[2] == "654/700 W  1756 MHz  ▲ power cap"
+    assert lines(view, 62, 8)[4] == "mem 71.5/80 GiB  654/700 W  1756 MHz  61 °C  ▲ power cap"
+
+
+def test_where_nothing_holds_the_clock_down_its_room_is_the_memorys() -> None:
+    trace = with_value(steady(), ids.gpu(0), v.GPU_CLOCK_REASONS, 0.0)
+    assert lines(view_of(trace), 38, 3)[2] == "mem 71.5/80 GiB  654/700 W  1929 MHz"
+
+
+def test_what_holds_the_clock_down_is_cut_rather_than_left_out() -> None:
+    trace = with_value(steady(), ids.gpu(0), v.GPU_CLOCK_REASONS, float(0x4 | 0x20 | 0x40 | 0x80))
+    row = lines(view_of(trace), 38, 3)[2]
+    assert row.startswith("654/700 W  ▲ power cap, ")
+    assert row.endswith("…")
 
 
 def test_gpu_without_gpm_says_why() -> None:
@@ -135,9 +178,9 @@ def test_zoomed_every_estimate_has_its_source() -> None:
 
 def test_several_gpus_are_a_table() -> None:
     assert lines(view_of(steady(2)), 62, 6) == [
-        "GPU   SM %        DRAM %        tens %    W   MHz",
-        " 0      96 ██████     83 ▇▇▇▇▇▇     18  654  1929  ▲ power cap",
-        " 1      96 ██████     83 ▇▇▇▇▇▇     18  654  1929  ▲ power cap",
+        "GPU    busy%         DRAM%  SM%  tens%    W   MHz",
+        " 0        98 ██████     83   96     18  654  1929  ▲ power cap",
+        " 1        98 ██████     83   96     18  654  1929  ▲ power cap",
         "decode  0.27 J/token  MFU 23 %  MBU 21 %  (estimates, 15 s)",
         "0       4300 70.2 GiB  EngineCore",
         "1       4300 70.2 GiB  EngineCore",
@@ -145,12 +188,37 @@ def test_several_gpus_are_a_table() -> None:
 
 
 def test_a_narrow_table_keeps_activity_and_power() -> None:
-    assert lines(view_of(steady(2)), 38, 4)[:2] == ["GPU   SM % DRAM %    W", " 0      96     83  654  ▲ power cap"]
+    assert lines(view_of(steady(2)), 38, 4)[:2] == ["GPU    busy%  DRAM%    W", " 0        98     83  654  ▲ power cap"]
+
+
+def test_without_gpm_its_columns_leave_their_room_to_others() -> None:
+    rows = lines(view_of(live_trace(replace(AMPERE, gpus=2, is_moving=False))), 62, 6)
+    assert rows[:2] == [
+        "GPU    busy%         mem GiB    W   MHz  °C",
+        " 0       100 ██████       72  654  1929  61  ▲ power cap",
+    ]
+    assert rows[3].startswith("GPM needs Hopper or newer")
+
+
+def test_one_gpu_with_gpm_keeps_its_columns_for_all() -> None:
+    trace = steady(2)
+    for metric in (v.GPU_ACTIVE, v.GPU_SM, v.GPU_DRAM, v.GPU_TENSOR):
+        trace = with_value(trace, ids.gpu(1), metric, None)
+    rows = lines(view_of(trace), 62, 6)
+    assert rows[0].split() == ["GPU", "busy%", "DRAM%", "SM%", "tens%", "W", "MHz"]
+    assert rows[2].split()[:6] == ["1", "100", "██████", "–", "–", "–"]
+
+
+def test_titles_of_a_table_stand_apart() -> None:
+    view = view_of(steady(2))
+    for width in range(38, 120):
+        titles = re.split(r" {2,}", lines(view, width, 4)[0])
+        assert {"GPU", "busy%", "DRAM%", "W"} <= set(titles) <= {"GPU", *(column.title for column in COLUMNS)}
 
 
 def test_a_wide_table_has_a_graph_for_each_number() -> None:
     rows = lines(view_of(steady(2)), 190, 12, is_zoomed=True)
-    assert rows[0].split() == ["GPU", "SM", "%", "DRAM", "%", "tens", "%", "mem", "GiB", "W", "MHz", "°C"]
+    assert rows[0].split() == ["GPU", "busy%", "DRAM%", "SM%", "tens%", "mem", "GiB", "W", "MHz", "°C"]
     assert rows[1].count("█" * 8) >= 2
 
 
@@ -172,7 +240,7 @@ def test_a_lost_gpu_keeps_its_row_with_the_reason() -> None:
 def test_mig_instances_stand_under_their_gpu() -> None:
     view = view_of(with_mig(steady(2)))
     rows = lines(view, 62, 6)
-    assert rows[2].split()[:2] == ["0/3", "40"]
+    assert rows[2].split()[:6] == ["0/3", "55", "▅▅▅▅▅▅", "30", "40", "5"]
     assert rows[2].endswith("MIG 1g.10gb")
     assert rows[3].startswith(" 1 ")
     assert lines(view_of(with_mig(steady(1))), 62, 4)[0].startswith("GPU")
@@ -318,9 +386,9 @@ async def test_sorting_by_keys() -> None:
     app = fixed_app(Scene(gpus=3))
     session_of(app).now = with_value(session_of(app).now, ids.gpu(1), v.GPU_SM, 99.5)
     async with running(app) as pilot:
-        text = await press(pilot, "3", "greater_than_sign")
+        text = await press(pilot, "3", *["greater_than_sign"] * 3)
         assert gpu_order(app)[0] == "1"
-        assert "SM %▼" in text
+        assert "SM%▼" in text
         await press(pilot, "R")
         assert gpu_order(app)[-1] == "1"
 
@@ -344,9 +412,9 @@ async def test_all_that_is_known_of_a_gpu_is_scrolled_to() -> None:
         assert "lines 2 to 12 of " in await press(pilot, "down")
         text = await press(pilot, "end")
         assert "580.159.04" in text
-        of = text.split("lines 11 to 21 of ")[1].split()[0]
+        of = text.split("lines 12 to 22 of ")[1].split()[0]
         assert f"3 GPU: {of} lines" in " ".join((await press(pilot, "y")).split()), "copied, not only what is seen"
-        assert "lines 11" not in await press(pilot, "z")
+        assert "lines 12" not in await press(pilot, "z")
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])

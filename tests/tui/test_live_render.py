@@ -281,7 +281,7 @@ def test_lanes_share_columns_and_name_the_top_of_their_scale() -> None:
     assert rows == [
         "DRAM                83 % /100    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
         "tensor              18 % /100    ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂",
-        "SM                  96 % /100    ███████████████████████████",
+        "GPU busy            98 % /100    ███████████████████████████",
         "tokens        2431 tok/s /2431   ███████████████████████████",
         "waiting               12 /12     ███████████████████████████",
         "KV cache            87 % /100    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
@@ -308,7 +308,7 @@ def test_little_room_keeps_one_lane_of_each_kind() -> None:
 def test_lanes_that_lack_data_for_one_reason_say_it_once() -> None:
     rows = text(draw_lanes(lanes_view(live_trace(NO_GPU)), 90, 8, LOOK))
     assert rows[0].startswith("tokens        2")
-    assert rows[5] == "DRAM, tensor, SM  – no NVIDIA driver library was found (install the NVIDIA driver)"
+    assert rows[5] == "DRAM, tensor, GPU busy  – no NVIDIA driver library was found (install the NVIDIA driver)"
     assert text(draw_lanes(lanes_view(live_trace(NOTHING)), 90, 8, LOOK))[-2].startswith("engine CPU, engine run-q  –")
 
 

@@ -392,10 +392,11 @@ async def test_hostile_names_are_only_text(name: str) -> None:
 
 
 async def test_diagnosis_shows_evidence_and_reasons() -> None:
-    app = fixed_app(AMPERE)
+    app = fixed_app(replace(AMPERE, values={**AMPERE.values, "gpu.util": 60.0}))
     async with running(app, (120, 100)) as pilot:
         await press(pilot, "d")
         text = app.screen_text()
+        assert "GPU 0: GPU busy 60 % (NVML)" in text
         assert "run-queue wait 9.0 % (schedstat)" in text
         assert "gpu:0/gpm: GPM needs Hopper or newer" in text
         await press(pilot, "escape")

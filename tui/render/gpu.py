@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 _GIB = 1 << 30
 _LEAST_GRAPH = 4
 _GAP = 2
-"""Between the names of results and what is known of them."""
+"""Between names and what is known of them, and between numbers on one line."""
+_STATE = ("power", "limits", "clock", "memory", "temperature", "NVML's clock")
+"""What of a GPU's state gets room first: what a throttled one is found by."""
 _LINK = 23
 """Cells that the rate of one link takes."""
 _FACT = 46
@@ -72,21 +75,44 @@ def _one(
 ) -> list[Strip]:
     if row.lost is not None:
         return prose(f"GPU {row.label} {look.glyphs.bad} {row.lost}", width, look, "bad")
-    if height <= len(row.activity):
-        return _tight(row, width, look)
-    strips = [_activity(gauge, width, look) for gauge in (*row.activity, *(row.units if is_zoomed else ()))]
-    strips.append(line(_state(row, look), width, look))
-    if row.why_no_activity is not None:
-        strips += prose(str(row.why_no_activity), width, look, "dim")
     made = _sourced(efficiency, width, look) if is_zoomed else _efficiency(efficiency, width, look)
+    why = prose(str(row.why_no_activity), width, look, "dim") if row.why_no_activity is not None else []
+    processes = 0 if is_zoomed else min(1, len(row.processes))
+    telling = len(why) + len(made) + len(_facts(_faults(row), width, look)) + processes
+    gauges = (*row.activity, *(row.units if is_zoomed else ()))
+    strips = [*_gauges(gauges, width, height - 1 - telling, look), _state(row, width, look)]
+    if len(strips) > height:
+        strips = [*strips[: max(1, height - 1)], strips[-1]]
+    strips += why
     return strips + _rest(row, made, width, height - len(strips), look, has_processes=not is_zoomed)
+
+
+def _gauges(gauges: Sequence[Gauge], width: int, height: int, look: Look) -> list[Strip]:
+    """One a line, or two where the lines are too few: graphs of the whole width tell less than what they would hide."""
+    if len(gauges) <= max(1, height):
+        return _column(gauges, width, look)
+    half = (width - 1) // 2
+    gap = blank(width - 2 * half, look)
+    left, right = _column(gauges[::2], half, look), _column(gauges[1::2], half, look)
+    pairs = itertools.zip_longest(left, right, fillvalue=blank(half, look))
+    return [Strip.join([one, gap, other]).adjust_cell_length(width, look.style("text")) for one, other in pairs]
+
+
+def _column(gauges: Sequence[Gauge], width: int, look: Look) -> list[Strip]:
+    """Below each other, so that one bar compares with the next."""
+    longest = max((width_of(gauge.title) for gauge in gauges), default=0)
+    return [_activity(gauge, longest + 1, width, look) for gauge in gauges]
+
+
+def _faults(row: GpuRow) -> list[HealthFact]:
+    return [fact for fact in row.health if fact.severity is not Severity.INFO]
 
 
 def _rest(
     row: GpuRow, efficiency: list[Strip], width: int, height: int, look: Look, *, has_processes: bool
 ) -> list[Strip]:
     """What is left of the height, to the most telling first; on the screen the processes stand last."""
-    faults = [fact for fact in row.health if fact.severity is not Severity.INFO]
+    faults = _faults(row)
     processes = row.processes if has_processes else ()
     room = height
     parts: dict[str, list[Strip]] = {}
@@ -108,21 +134,9 @@ def _rest(
     return [strip for name in ("efficiency", "faults", "links", "facts", "processes") for strip in parts.get(name, ())]
 
 
-def _tight(row: GpuRow, width: int, look: Look) -> list[Strip]:
-    """Two gauges a line, without graphs."""
-    half = (width - 1) // 2
-    cells = [_activity(gauge, half, look) for gauge in row.activity]
-    pairs = [Strip.join([one, blank(width - 2 * half, look)]) for one in cells]
-    strips = [
-        Strip.join(pairs[i : i + 2]).adjust_cell_length(width, look.style("text")) for i in range(0, len(pairs), 2)
-    ]
-    strips.append(line(_state(row, look), width, look))
-    return strips if row.why_no_activity is None else strips + prose(str(row.why_no_activity), width, look, "dim")
-
-
-def _activity(gauge: Gauge, width: int, look: Look) -> Strip:
+def _activity(gauge: Gauge, name_width: int, width: int, look: Look) -> Strip:
     role = _ROLES.get(gauge.title, "series1")
-    name: Part = (pad(gauge.title, 7 if len(gauge.title) <= 6 else 9, look), "dim")
+    name: Part = (pad(gauge.title, name_width, look), "dim")
     if isinstance(gauge.value, Unknown):
         return line([name, (f"{look.glyphs.unknown} {gauge.value}", "dim")], width, look)
     value: Part = (quantity(gauge.value, gauge.unit).rjust(6) + " ", "value")
@@ -135,22 +149,39 @@ def _activity(gauge: Gauge, width: int, look: Look) -> Strip:
     return line(parts, width, look)
 
 
-def _state(row: GpuRow, look: Look) -> list[Part]:
-    """Memory, power, clock, temperature, and what holds the clock down."""
-    parts: list[Part] = [*_memory(row, look), ("  ", "text"), *_power(row, look), ("  ", "text")]
-    parts.append((_clock(row, look), "text"))
-    if not isinstance(row.temperature.value, Unknown):
-        parts.append((f"  {row.temperature.value:.0f} °C", "text"))
-    return [*parts, *_limits(row, look)]
+def _state(row: GpuRow, width: int, look: Look) -> Strip:
+    """Memory, power, clock, temperature, and what holds the clock down: that and the power are cut, never left out."""
+    celsius = row.temperature.value
+    cells: dict[str, list[Part]] = {
+        "memory": _memory(row, look),
+        "power": _power(row, look),
+        "clock": [(_clock(row, look), "text")],
+        "NVML's clock": _clock_of_nvml(row),
+        "temperature": [] if isinstance(celsius, Unknown) else [(f"{celsius:.0f} °C", "text")],
+        "limits": _limits(row, look),
+    }
+    room = width + _GAP
+    kept = set()
+    for name in _STATE:
+        size = sum(width_of(text) for text, _ in cells[name]) + _GAP
+        if cells[name] and (size <= room or name in ("power", "limits")):
+            kept.add(name)
+            room -= size
+    shown = [cell for name, cell in cells.items() if name in kept]
+    return line([part for cell in shown for part in ((" " * _GAP, "text"), *cell)][1:], width, look)
 
 
 def _clock(row: GpuRow, look: Look) -> str:
-    """The true clock leads where it is known; NVML's is said too where it is visibly another."""
+    """The true one where it is known."""
+    return _text(row.sm_clock.value if isinstance(row.true_clock, Unknown) else row.true_clock, "MHz", look)
+
+
+def _clock_of_nvml(row: GpuRow) -> list[Part]:
+    """Said too where it is visibly another than the true one."""
     said = row.sm_clock.value
-    if isinstance(row.true_clock, Unknown):
-        return _text(said, "MHz", look)
-    is_apart = not isinstance(said, Unknown) and round(said) != round(row.true_clock)
-    return _text(row.true_clock, "MHz", look) + (f" (NVML {said:.0f})" if is_apart else "")
+    if isinstance(said, Unknown) or isinstance(row.true_clock, Unknown) or round(said) == round(row.true_clock):
+        return []
+    return [(f"(NVML {said:.0f})", "text")]
 
 
 def _limits(row: GpuRow, look: Look) -> list[Part]:
@@ -158,8 +189,8 @@ def _limits(row: GpuRow, look: Look) -> list[Part]:
     if isinstance(row.limits, Unknown) or not row.limits:
         return []
     if row.limits == ("idle",):
-        return [("  idle", "dim")]
-    return [(f"  {look.glyphs.warn} {', '.join(row.limits)}", "warn")]
+        return [("idle", "dim")]
+    return [(f"{look.glyphs.warn} {', '.join(row.limits)}", "warn")]
 
 
 def _memory(row: GpuRow, look: Look) -> list[Part]:

@@ -61,11 +61,11 @@ def _memory_top(row: GpuRow) -> float | None:
 
 
 COLUMNS = (
-    GpuColumn("busy", "busy %", 7, _by_title("GPU busy"), "series1"),
-    GpuColumn("sm", "SM %", 5, _by_title("SM"), "series2"),
-    GpuColumn("dram", "DRAM %", 7, _by_title("DRAM"), "memory"),
-    GpuColumn("tensor", "tens %", 7, _by_title("tensor"), "compute"),
-    GpuColumn("memory", "mem GiB", 8, lambda row: row.memory, "series4", _GIB, _memory_top),
+    GpuColumn("busy", "busy%", 7, _by_title("GPU busy"), "series1"),
+    GpuColumn("dram", "DRAM%", 7, _by_title("DRAM"), "memory"),
+    GpuColumn("sm", "SM%", 5, _by_title("SM"), "series2"),
+    GpuColumn("tensor", "tens%", 7, _by_title("tensor"), "compute"),
+    GpuColumn("memory", "mem GiB", 9, lambda row: row.memory, "series4", _GIB, _memory_top),
     GpuColumn(
         "power",
         "W",
@@ -77,25 +77,14 @@ COLUMNS = (
     GpuColumn("clock", "MHz", 6, lambda row: row.sm_clock, "series5", high=lambda _: None),
     GpuColumn("temperature", "°C", 4, lambda row: row.temperature, "series6"),
 )
-"""Left to right."""
+"""Left to right; of a narrow table too, titles stand two cells apart."""
 SORTED_BY = (Column("gpu", "GPU"), *(Column(one.key, one.title, "1") for one in COLUMNS))
 """What the GPUs can be sorted by: their numbers, the first of all, and what is known of them."""
 BY_GPU = Sort.by(SORTED_BY[0])
 _KEPT = (
-    "busy",
-    "sm",
-    "power",
-    "dram",
-    "tensor",
-    "BUSY",
-    "DRAM",
-    "SM",
-    "clock",
-    "memory",
-    "temperature",
-    "POWER",
-    "TENSOR",
-    "CLOCK",
+    *("busy", "dram", "power", "sm", "tensor"),
+    *("BUSY", "clock", "DRAM", "memory", "temperature"),
+    *("SM", "POWER", "TENSOR", "CLOCK"),
 )
 """What gets room first: values in lower case, their graphs in upper case."""
 
@@ -112,7 +101,7 @@ def listed(rows: Sequence[GpuRow], selection: Selection) -> tuple[GpuRow, ...]:
 def draw_table(rows: Sequence[GpuRow], width: int, height: int, look: Look, selection: Selection) -> list[Strip]:
     """The header where there is room for it, a line for each GPU and MIG instance, then what is wrong with some."""
     lines = [one for row in listed(rows, selection) for one in (row, *row.instances)]
-    placed = _placed(width)
+    placed = _placed(lines, width)
     head = [line(_titles(placed, selection.sort, look), width, look)] if height > 2 else []
     shown, hidden = _visible(lines, height - len(head), selection.selected)
     strips = [*head, *(_line(row, placed, width, look, selection) for row in shown)]
@@ -140,12 +129,15 @@ def _visible(rows: Sequence[GpuRow], height: int, selected: TrackId | None) -> t
     return rows[start : start + room], len(rows) - room
 
 
-def _placed(width: int) -> dict[str, int]:
-    """The columns that fit by key, with the width of their graph (0: none)."""
-    widths = {column.key: column.width for column in COLUMNS}
+def _placed(rows: Sequence[GpuRow], width: int) -> dict[str, int]:
+    """The columns that fit by key, with the width of their graph (0: none).
+
+    What no row can have, as activity without GPM, leaves its room to others.
+    """
+    widths = {column.key: column.width for column in COLUMNS if any(column.gauge(row) for row in rows)}
     room = width - _LABEL - _WORDS
     sparks: dict[str, int] = {}
-    for key in _KEPT:
+    for key in (one for one in _KEPT if one.lower() in widths):
         size = widths[key] if key.islower() else _LEAST_SPARK + 1
         if size > room:
             break

@@ -39,8 +39,8 @@ which for eight GPUs cost more than all that moves with each reading."""
 _MOST_SAMPLES, _FEW_SAMPLES = 120, 30
 """No graph of activity in the pane is wider, and no other one."""
 _NOT_OF_INSTANCES = Unknown("power, clock and temperature are of the whole GPU")
-_ACTIVITY = (v.GPU_SM, v.GPU_DRAM, v.GPU_TENSOR)
-"""Beside how much of the time there is work."""
+_ACTIVITY = (v.GPU_DRAM, v.GPU_SM, v.GPU_TENSOR)
+"""Beside how much of the time there is work; what decode is limited by comes first."""
 _UNITS = (v.GPU_OCCUPANCY, v.GPU_FP32, v.GPU_FP16, v.GPU_FP64, v.GPU_INTEGER)
 _LINKS = (v.GPU_PCIE_RX, v.GPU_PCIE_TX, v.GPU_NVLINK_RX, v.GPU_NVLINK_TX, v.GPU_C2C_RX, v.GPU_C2C_TX)
 Values = tuple[float | None, ...]
@@ -90,7 +90,7 @@ class GpuRow:
     Attributes:
         label: "0", or "0/3" for instance 3 of GPU 0.
         lost: Why it does not answer; everything else is then unknown.
-        activity: How much of the window there was work, and SM, DRAM and tensor activity, in %; the first alone where
+        activity: How much of the window there was work, and DRAM, SM and tensor activity, in %; the first alone where
             there is no GPM.
         why_no_activity: Why there is no more than the first.
         units: Warps held of those that the SMs can hold, and the activity of other units, as far as they are read: for
