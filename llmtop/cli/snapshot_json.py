@@ -225,10 +225,13 @@ def _gpu_totals(trace: Trace, tracks: Sequence[Track], window_ns: int) -> dict[s
         "memory_used_bytes": [latest(trace, one.id, v.GPU_MEMORY_USED) for one in tracks],
         "dram_bytes_per_s": [dram_bytes_per_s(trace, one.id, window_ns) for one in tracks],
     }
-    activity = [mean(trace, one.id, v.GPU_SM, window_ns, at_least=1) for one in tracks]
+    shares = {
+        "busy": [mean(trace, one.id, busy_metric(trace, one.id), window_ns, at_least=1) for one in tracks],
+        "sm": [mean(trace, one.id, v.GPU_SM, window_ns, at_least=1) for one in tracks],
+    }
     return {
         "count": len(tracks),
-        "sm": fact(_sum(activity, len(tracks))),
+        **{key: fact(_sum(values, len(tracks))) for key, values in shares.items()},
         **{key: fact(_sum(values)) for key, values in means.items()},
     }
 

@@ -198,6 +198,7 @@ def test_gpus_are_means_over_the_window_and_not_the_last_sample() -> None:
     assert gpu["sm"] == pytest.approx(95.5 / 2)
     assert gpu["dram_bytes_per_s"] == pytest.approx(0.83 * 5120 / 8 * 2 * 2619e6 / 2)
     assert resting["gpu_totals"]["power_w"] == gpu["power_w"]
+    assert resting["gpu_totals"]["busy"] == gpu["busy"]
     (point,) = resting["roofline"]
     assert point["label"] == "mean of 9.5 s"
     busy = document(trace)["roofline"][0]

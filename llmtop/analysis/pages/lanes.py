@@ -137,8 +137,8 @@ def _gpu_lanes(trace: Trace, gpu: TrackId | None, window_ns: int) -> Iterator[La
     track = gpu or (tracks[0].id if tracks else None)
     for kind, metric, rank in (
         (LaneKind.DRAM, v.GPU_DRAM, 0),
-        (LaneKind.TENSOR, v.GPU_TENSOR, 3),
-        (LaneKind.BUSY, v.GPU_UTIL if track is None else busy_metric(trace, track), 9),
+        (LaneKind.TENSOR, v.GPU_TENSOR, 9),
+        (LaneKind.BUSY, v.GPU_UTIL if track is None else busy_metric(trace, track), 3),
     ):
         if track is None:
             why = unused or why_kind_missing(trace, TrackKind.GPU)
