@@ -1,14 +1,14 @@
 """Are slow steps of an engine found, with the cause that was planted, and what does that cost?
 
-Usage: sudo .venv/bin/python benchmarks/step_truth.py [STEPS [EVERY]]
+Usage: sudo .venv/bin/python benchmarks/step_truth.py [STEPS [EVERY [PERCENT]]]
 
 An engine (tests/workloads/engine_steps.c) makes about 190 steps a second on a stand-in for libcuda, before all others
 on the machine. Every so many steps one has a cause to be slow, and the engine tells which and when. Printed is, for
 each cause, how many were planted, how many stood out, how many of these were put down to it, and in how many the
-probes looked at what tells it (the rest is the price of the budget, not a wrong cause); what stood out beside them,
-which on a busy machine may truly have been slow; the CPU time of the probes' helper, of llmtop taking in what it says,
-and of a look at the steps; and the engine's wall time a step with the probes and without, by turns. Needs root, bcc
-and gcc.
+probes looked at what tells it (the rest is the price of the budget, not a wrong cause: PERCENT of a core, 1 if not
+given); what stood out beside them, which on a busy machine may truly have been slow; the CPU time of the probes'
+helper, of llmtop taking in what it says, and of a look at the steps; and the engine's wall time a step with the probes
+and without, by turns. Needs root, bcc and gcc.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ TOLD_BY = {
     "own code": (RoundPart.QUEUE, RoundPart.ALLOCATION, RoundPart.COPY),
 }
 """Parts of a step that must have been looked at, beside what threads are followed for."""
-BUDGET = 0.01
 SETTLE_S = 25.0
 POLL_S = 0.25
 ROUNDS = 3
@@ -83,12 +82,12 @@ def without_probes(engine: Path, mode: str, steps: str, every: str) -> Run:
     return Run(told[0], told[1] - since)
 
 
-def watched(engine: Path, mode: str, steps: str, every: str) -> Run:
+def watched(engine: Path, mode: str, steps: str, every: str, budget: float) -> Run:
     """With the probes, and llmtop taking in what they say."""
     recorder = Recorder(LIVE)
     with (
         Workload(engine, mode, steps, every) as program,
-        EbpfCollector(target_of(program.pid), budget=BUDGET) as probes,
+        EbpfCollector(target_of(program.pid), budget=budget) as probes,
     ):
         put_first([program.pid], 1)
         settled = time.monotonic() + SETTLE_S
@@ -163,26 +162,27 @@ def judge(run: Run) -> None:
     )
 
 
-def compare(engine: Path, mode: str) -> None:
+def compare(engine: Path, mode: str, budget: float) -> None:
     """Print how long a step takes with the probes and without."""
     alone, looked = [], []
     for _ in range(ROUNDS):  # by turns: what else runs on the machine changes
         alone.append(without_probes(engine, mode, "1000", "2000").wall_s)
-        looked.append(watched(engine, mode, "1000", "2000").wall_s)
+        looked.append(watched(engine, mode, "1000", "2000", budget).wall_s)
     loss = median(looked) / median(alone) - 1
     print(f"\n{mode}: a step alone {median(alone):.4f} ms, watched {median(looked):.4f} ms: {loss:+.2%}")
 
 
 def main() -> None:
     """Plant, look and compare, in all manners of waiting."""
-    steps, every = [*sys.argv[1:3], *("4000", "20")[len(sys.argv) - 1 :]]
+    steps, every, percent = [*sys.argv[1:4], *("4000", "20", "1")[len(sys.argv) - 1 :]]
+    budget = float(percent) / 100
     with tempfile.TemporaryDirectory() as folder:
         engine = build_engine(Path(folder))
         for mode in ("plain", "apart", "polls"):
             print(f"\n== {mode}: {steps} steps, one in {every} planted")
-            judge(watched(engine, mode, steps, every))
+            judge(watched(engine, mode, steps, every, budget))
         for mode in ("plain", "polls"):
-            compare(engine, mode)
+            compare(engine, mode, budget)
 
 
 if __name__ == "__main__":
