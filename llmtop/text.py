@@ -60,12 +60,14 @@ def listed(items: Iterable[str], last: str = "and") -> str:
     return f"{', '.join(others)} {last} {final}" if others else final
 
 
-_TOKEN = r"token(?!i[sz]|s(?![a-z])[\w-]*[= ]\d+(?:\s|$))"
-"""A token that opens doors: no tokenizer, and no number of tokens (--max-num-batched-tokens 8192)."""
 _SECRET_FLAG = re.compile(
-    rf"(?i)(--?[\w-]*(?:{_TOKEN}|secret|passw\w*|api[-_]?key|credential\w*|auth\w*)[\w-]*)([= ])(\S+)"
+    r"(?i)(?<![\w-])(\w*-[\w-]*(?:token(?!i[sz])|secret|passw\w*|api[-_]?key|credential\w*|auth\w*)[\w-]*)([= ])(\S+)"
 )
-_SECRET_VARIABLE = re.compile(rf"(?i)\b(\w*(?:{_TOKEN}|secret|passw\w*|api_?key|credential\w*|auth)\w*)=(\S+)")
+_SECRET_VARIABLE = re.compile(
+    r"(?i)(?<![\w-])([\w-]*(?:token(?!i[sz])|secret|passw\w*|api_?key|credential\w*|auth)\w*)(=)(\S+)"
+)
+_COUNTED = frozenset({"max", "min", "num", "n", "total", "batch", "batched", "prefill", "draft", "new"})
+_NUMBER = re.compile(r"(?i)\d+[kmg]?")
 REDACTED = "[redacted]"
 
 
@@ -76,11 +78,20 @@ def redact(command_line: str) -> str:
     'vllm serve m --api-key [redacted] --port 8000'
     >>> redact("HF_TOKEN=hf_abc vllm serve")
     'HF_TOKEN=[redacted] vllm serve'
-    >>> redact("vllm serve m --tokenizer /m --max-num-batched-tokens 8192 --api-tokens a1")
-    'vllm serve m --tokenizer /m --max-num-batched-tokens 8192 --api-tokens [redacted]'
+    >>> redact("vllm serve m --tokenizer /m --max-num-batched-tokens 8k --api-tokens 123")
+    'vllm serve m --tokenizer /m --max-num-batched-tokens 8k --api-tokens [redacted]'
     """
-    hidden = _SECRET_FLAG.sub(rf"\1\2{REDACTED}", command_line)
-    return _SECRET_VARIABLE.sub(rf"\1={REDACTED}", hidden)
+    return _SECRET_VARIABLE.sub(_hidden, _SECRET_FLAG.sub(_hidden, command_line))
+
+
+def _hidden(found: re.Match[str]) -> str:
+    return found[0] if _is_count(found[1], found[3]) else f"{found[1]}{found[2]}{REDACTED}"
+
+
+def _is_count(name: str, value: str) -> bool:
+    """How many tokens, which opens no door: --max-num-batched-tokens 8k, MAX_TOTAL_TOKENS=4096."""
+    words = name.lower().replace("_", "-").split("-")
+    return "tokens" in words and not _COUNTED.isdisjoint(words) and _NUMBER.fullmatch(value) is not None
 
 
 def shell_command(words: Iterable[str]) -> str:
@@ -94,7 +105,7 @@ def shell_command(words: Iterable[str]) -> str:
     shown: list[str] = []
     is_secret, flag = False, ""
     for word in words:
-        is_secret = is_secret and not (flag.lower().endswith("tokens") and word.isdigit())
+        is_secret = is_secret and not _is_count(flag, word)
         shown.append(REDACTED if is_secret else quoted(_without_secrets(word)))
         is_secret, flag = _SECRET_FLAG.fullmatch(f"{word} x") is not None, word
     return " ".join(shown)

@@ -506,12 +506,18 @@ def test_a_mean_that_is_not_what_is_shown_now_says_its_time() -> None:
 
 def test_what_many_rules_ask_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[TrackId, str]] = []
+    activity_of = signals.activity_of
 
     def noted(seen: Trace, track: TrackId, metric: Metric, window_ns: int = evidence.WINDOW_NS) -> float | None:
         asked.append((track, metric.name))
         return evidence.recent_mean(seen, track, metric, window_ns)
 
+    def noted_of(seen: Trace, gpu: TrackId) -> signals.Activity | None:
+        asked.append((gpu, v.GPU_ACTIVE.name))
+        return activity_of(seen, gpu)
+
     monkeypatch.setattr(signals, "recent_mean", noted)
+    monkeypatch.setattr(signals, "activity_of", noted_of)
     assert diagnose(live_trace(ticks=90)).findings
     counts = Counter(asked)
     assert counts[ids.gpu(0), v.GPU_ACTIVE.name] == 1

@@ -101,6 +101,7 @@ def test_readings_in_their_units(machine: FakeNvml, collector: NvmlCollector, cl
     assert values(first)["gpu.power_limit"] == 700
     assert values(first)["gpu.energy"] == 5000
     assert values(second) == {
+        "gpu.active": 98.4,
         "gpu.util": 97,
         "gpu.sm_clock": 1395,
         "gpu.memory_clock": 2619,

@@ -98,6 +98,7 @@ def test_what_is_no_process_has_a_name_and_no_pid(loaded: Loaded) -> None:
 def test_each_number_is_there_at_its_time_in_its_unit(loaded: Loaded) -> None:
     """Of counters their rates, from the look on that they are counted from. Parts of numbers (buckets) are left out."""
     ours = list[tuple[str, str, int, float]]()
+    alike = Counter((track, one.metric.title or one.metric.name) for (track, _), one in loaded.ours.series.items())
     for (track, _), series in loaded.ours.series.items():
         metric = series.metric
         if loaded.ours.tracks[track].kind is TrackKind.THREAD or v.is_part(metric):
@@ -105,7 +106,9 @@ def test_each_number_is_there_at_its_time_in_its_unit(loaded: Loaded) -> None:
         unit = f"{metric.unit}/s" if metric.counter else metric.unit
         rates = zip(series.times[:-1], (rate for _, rate in rate_samples(series)), strict=True)
         samples = rates if metric.counter else series
-        ours += [(metric.title or metric.name, unit, t, value) for t, value in samples if value is not None]
+        name = metric.title or metric.name
+        name = f"{name} ({metric.name})" if alike[track, name] > 1 else name  # of two sources
+        ours += [(name, unit, t, value) for t, value in samples if value is not None]
     told = sorted(tuple(one[1:]) for one in loaded.perfetto.ask(COUNTERS))
     ours.sort()
     assert ours

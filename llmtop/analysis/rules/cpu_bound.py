@@ -8,7 +8,7 @@ from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.base import Unjudged, unjudged
-from llmtop.analysis.rules.evidence import WINDOW_NS, busy_percent, known
+from llmtop.analysis.rules.evidence import WINDOW_NS, known
 from llmtop.analysis.rules.launch_work import LaunchWork, launch_work
 from llmtop.analysis.rules.needs import has_gpu, lacks_activity, lacks_requests, lacks_threads
 from llmtop.analysis.rules.prompts import mostly_prompts
@@ -16,7 +16,9 @@ from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import (
     GPU_IDLE_PERCENT,
     GPU_STARVED_PERCENT,
+    Activity,
     Signal,
+    activity_of,
     gpu_activity,
     is_gpu_waiting,
     is_loaded,
@@ -93,7 +95,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
             yield _rests_meanwhile(trace, bound, unseen)
         yield from unjudged(id, lacks_activity(trace), lacks, unseen)
     else:
-        load, activity = requests(trace), gpu_activity(trace)
+        load, activity = requests(trace), _activity(trace, bound)
         gpu = f", GPU {activity.value:.0f} % busy" if activity is not None else ""
         yield Finding(
             rule=id,
@@ -128,14 +130,13 @@ def says_no_gpu(trace: Trace) -> str:
 
 def _rests_a_little(trace: Trace, bound: ServerThread) -> bool:
     """The thread works for most of the time, and the GPU rests for less than would make that a fault."""
-    activity = gpu_activity(trace)
     is_at_work = bound.shares.in_cuda_sync is not None and bound.shares.working >= _MOSTLY_AT_WORK
-    return is_at_work and is_loaded(trace) is True and activity is not None and activity.value < _HARDLY_RESTS
+    return is_at_work and is_loaded(trace) is True
 
 
 def _rests_meanwhile(trace: Trace, bound: ServerThread, unseen: Unknown | None) -> Finding:
     """A GPU that rests for a part of each step, beside a thread that works, or of which nobody sees if it waits."""
-    activity = gpu_activity(trace)
+    activity = _activity(trace, bound)
     rests = percent(100 - (activity.value if activity is not None else 0.0))
     share = bound.shares.on_cpu if unseen else bound.shares.working
     doing = "on its CPU" if unseen else "at work"
@@ -234,7 +235,9 @@ def _bound(trace: Trace) -> ServerThread | None:
 
 def _may_poll(trace: Trace, first: ServerThread) -> bool:
     """Whether it has workers in other processes, and nobody sees if it polls: vLLM's asks them in a loop."""
-    return first.shares.polling is None and any(is_worker(thread.row.role) for thread in drivers(trace))
+    if first.shares.polling is not None or is_worker(first.row.role):
+        return False
+    return any(is_worker(one.row.role) and one.row.pid != first.row.pid for one in drivers(trace))
 
 
 def _never_rests(trace: Trace, thread: ServerThread) -> bool:
@@ -252,18 +255,24 @@ def _is_harmful(trace: Trace, bound: ServerThread) -> bool:
     below = GPU_IDLE_PERCENT if sync is not None and sync <= _HARDLY else GPU_STARVED_PERCENT
     # While it waits for a CPU nobody feeds the GPU: of what is left of the time, that must idle as much.
     below *= 1 - min(1.0, bound.shares.run_queue)
-    return _own_busy(trace, bound) < below and is_gpu_waiting(trace, below) is True
+    activity = _activity(trace, bound)
+    return activity is not None and activity.value < below and is_gpu_waiting(trace, below) is True
 
 
 def _may_be_why(trace: Trace, bound: ServerThread) -> bool:
     """Its own GPU rests, and it does not wait for a CPU meanwhile: that would be why, and a finding of its own."""
-    return _own_busy(trace, bound) < _HARDLY_RESTS and bound.shares.run_queue < RUN_QUEUE_SHARE
+    activity = _activity(trace, bound)
+    rests = activity is not None and activity.value < _HARDLY_RESTS
+    return rests and bound.shares.run_queue < RUN_QUEUE_SHARE
 
 
-def _own_busy(trace: Trace, bound: ServerThread) -> float:
-    """Percent of the time that a GPU of its own process has work: another's GPU rests for another's reasons."""
-    own = (busy_percent(trace, gpu) for gpu in gpus_of(trace, bound.row.pid))
-    return max((busy for busy in own if busy is not None), default=0.0)
+def _activity(trace: Trace, bound: ServerThread) -> Activity | None:
+    """Of the GPUs that its process works on, where it is told that there are some: others' rest for others' reasons."""
+    own = gpus_of(trace, bound.row.pid)
+    if not own:
+        return gpu_activity(trace)
+    known = (activity for gpu in own if (activity := activity_of(trace, gpu)) is not None)
+    return max(known, key=lambda one: one.value, default=None)
 
 
 def _lacks_sync(trace: Trace, bound: ServerThread) -> Unknown | None:
@@ -286,8 +295,9 @@ def _evidence(trace: Trace, bound: ServerThread) -> Iterator[str]:
         yield f"{bound.name}: {launching.text}"
     if (prompts := _prompts(trace)) is not None:
         yield prompts.text
-    yield from says_waiting(trace)
-    yield from says_idle(trace)
+    activity = _activity(trace, bound)
+    yield from says_waiting(trace, activity)
+    yield from says_idle(trace, activity)
     yield from says_own_cost(trace)
     if not own_gpus(trace):
         yield says_no_gpu(trace)

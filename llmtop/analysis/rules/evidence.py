@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.analysis.series.readings import busy_metric, latest, mean, own_gpus, source, span_s
+from llmtop.analysis.series.readings import BUSY, busy_metric, latest, mean, own_gpus, source, span_s
 from llmtop.facts import ServerFact
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Metric, Trace, Track, TrackId, Unknown
@@ -164,9 +164,16 @@ def _at_work(trace: Trace, track: TrackId, metrics: Sequence[Metric]) -> _Workin
     return _Working(track, percents, recent_mean(trace, track, v.GPU_SM), busy)
 
 
+def busy(trace: Trace, track: TrackId, window_ns: int = WINDOW_NS) -> tuple[float, Metric] | None:
+    """How much of the window a GPU had work, in %, and by which source: the best that tells; None where none does."""
+    told = ((recent_mean(trace, track, metric, window_ns), metric) for metric in BUSY)
+    return next(((mean, metric) for mean, metric in told if mean is not None), None)
+
+
 def busy_percent(trace: Trace, track: TrackId, window_ns: int = WINDOW_NS) -> float | None:
     """How much of the window a GPU had work, by the best source; None where that is not known."""
-    return recent_mean(trace, track, busy_metric(trace, track), window_ns)
+    found = busy(trace, track, window_ns)
+    return None if found is None else found[0]
 
 
 def _says_units(trace: Trace, track: TrackId, metrics: Sequence[Metric]) -> str:

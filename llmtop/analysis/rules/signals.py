@@ -14,6 +14,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.rules.evidence import (
     BOUND_PERCENT,
     WINDOW_NS,
+    busy,
     busy_percent,
     gpu_names,
     recent_mean,
@@ -21,8 +22,8 @@ from llmtop.analysis.rules.evidence import (
     says_value,
 )
 from llmtop.analysis.series.rates import increase
-from llmtop.analysis.series.readings import BUSY, history, own_gpus, server_gpus, server_track, source
-from llmtop.analysis.server.ranks import keep_step
+from llmtop.analysis.series.readings import history, own_gpus, server_gpus, server_track, source
+from llmtop.analysis.server.ranks import in_step
 from llmtop.analysis.threads.idle_causes import idle_causes
 from llmtop.analysis.threads.probes import launch_rate
 from llmtop.frozen import frozen
@@ -274,25 +275,34 @@ def _mean_between(trace: Trace, track: TrackId, metric: Metric, window_ns: int, 
 
 @frozen
 class Activity(Signal):
-    """How much of the time the server's busiest GPU has work, in %; `by` what: GPM, or NVML's duty cycle.
-
-    Of ranks that keep step it is the least busy: kernels of the others stand in a collective until it comes.
-    """
+    """How much of the time a GPU has work, in %; `by` what: GPM, or NVML's duty cycle."""
 
     by: Metric
+    gpu: TrackId
+
+
+def activity_of(trace: Trace, gpu: TrackId) -> Activity | None:
+    """What one GPU does."""
+    found = busy(trace, gpu)
+    if found is None:
+        return None
+    value, metric = found
+    return Activity(value, f"{gpu_names([gpu])}: {says(trace, gpu, metric, value)}", metric, gpu)
 
 
 @lru_cache(maxsize=4)
 def gpu_activity(trace: Trace) -> Activity | None:
-    """What the server's GPUs do. Kept, for a dozen rules ask."""
-    tracks = server_gpus(trace) or own_gpus(trace)
-    one_of = min if keep_step(trace, tracks) else max
-    for metric in BUSY:
-        seen = [(value, one.id) for one in tracks if (value := recent_mean(trace, one.id, metric)) is not None]
-        if seen:
-            value, track = one_of(seen)
-            return Activity(value, f"{gpu_names([track])}: {says(trace, track, metric, value)}", metric)
-    return None
+    """What the server's busiest GPU does. Kept, for a dozen rules ask.
+
+    Of ranks that keep step the least busy GPU counts: kernels of the others stand in a collective until it comes.
+    """
+    groups = in_step(trace, server_gpus(trace) or own_gpus(trace))
+    known = ([one for gpu in some if (one := activity_of(trace, gpu.id)) is not None] for some in groups)
+    return max((min(some, key=_how_busy) for some in known if some), key=_how_busy, default=None)
+
+
+def _how_busy(activity: Activity) -> float:
+    return activity.value
 
 
 def is_gpu_busy(trace: Trace, least: float = GPU_IDLE_PERCENT) -> bool:
@@ -312,16 +322,16 @@ def is_gpu_waiting(trace: Trace, below: float = GPU_IDLE_PERCENT) -> bool | None
     return None if loaded is None or gpu_activity(trace) is None else True
 
 
-def says_waiting(trace: Trace) -> tuple[str, ...]:
+def says_waiting(trace: Trace, activity: Activity | None = None) -> tuple[str, ...]:
     """The lines of evidence of `is_gpu_waiting`: the work at hand and the GPU, as far as they are known."""
     work = requests(trace) or (None if _loads(trace) else launches(trace))
-    return tuple(signal.text for signal in (work, gpu_activity(trace)) if signal is not None)
+    return tuple(signal.text for signal in (work, activity or gpu_activity(trace)) if signal is not None)
 
 
-def says_idle(trace: Trace) -> tuple[str, ...]:
+def says_idle(trace: Trace, activity: Activity | None = None) -> tuple[str, ...]:
     """What the CPU side did in the seconds in which the GPU idled: the signals met, and did not just both occur."""
-    gpus = server_gpus(trace)
-    causes = idle_causes(trace, gpus[0].id if gpus else None, WINDOW_NS)
+    activity = activity or gpu_activity(trace)
+    causes = idle_causes(trace, activity.gpu if activity is not None else None, WINDOW_NS)
     if isinstance(causes, Unknown) or causes.coverage < _MOSTLY_COVERED:
         return ()
     return (f"{causes.sentence} (estimated second by second)",)

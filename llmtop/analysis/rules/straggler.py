@@ -11,15 +11,16 @@ from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.gpus.stragglers import Departure, in_words, stragglers
 from llmtop.analysis.rules.base import Unjudged, unjudged
-from llmtop.analysis.rules.evidence import WINDOW_NS, busy_percent, gpu_names
+from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names
 from llmtop.analysis.rules.needs import lacks_gauges
 from llmtop.analysis.rules.scope import is_watched
+from llmtop.analysis.rules.signals import activity_of
 from llmtop.analysis.rules.thread_signals import ServerThread, drivers
 from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import busy_metric, server_gpus
 from llmtop.analysis.series.readings import source as read_by
-from llmtop.analysis.server.ranks import gpus_of, group_of
+from llmtop.analysis.server.ranks import gpus_of, ranks_in_step
 from llmtop.frozen import frozen
 from llmtop.model import Finding, Series, Severity, Trace, TrackId
 from llmtop.units import percent
@@ -72,7 +73,8 @@ class LateRank:
         """How it shows: "waits 25 % of the time in CUDA and NCCL, its peers 70 %"."""
         own, usual = percent(100 * self.waits), percent(100 * self.peers_wait)
         if self.by_gpu:
-            return f"keeps its GPU busy {own} of the time, its peers theirs {usual}, most of that in wait for it"
+            waiting = percent(100 * (self.peers_wait - self.waits))
+            return f"keeps its GPU busy {own} of the time, its peers theirs {usual}, up to {waiting} in wait for it"
         return f"waits {own} of the time in CUDA and NCCL, its peers {usual}"
 
 
@@ -80,7 +82,8 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """A rank that waits least and does something else; and each GPU that departs from its peers."""
     gpus = server_gpus(trace)
     if len(gpus) > 1 and is_watched(trace):
-        yield from unjudged(id, lacks_gauges(trace, [gpu.id for gpu in gpus], v.GPU_SM_CLOCK, v.GPU_UTIL))
+        compared = (v.GPU_SM_CLOCK, busy_metric(trace, gpus[0].id))
+        yield from unjudged(id, lacks_gauges(trace, [gpu.id for gpu in gpus], *compared))
     departing = stragglers(trace, gpus)
     told: set[TrackId] = set()
     for late in late_ranks(trace):
@@ -123,10 +126,9 @@ def late_ranks(trace: Trace) -> Iterator[LateRank]:
     By their calls; and by their GPUs, which wait within kernels too where another thread waits for these, or none is
     seen.
     """
-    members: dict[str, list[ServerThread]] = {}
-    for thread in drivers(trace):
-        members.setdefault(group_of(thread.row.role), []).append(thread)
-    several = [some for some in members.values() if len(some) > 1]
+    threads = drivers(trace)
+    groups = ([one for one in threads if one.row.pid in pids] for pids in ranks_in_step(trace))
+    several = [some for some in groups if len(some) > 1]
     calls = _waiting_calls(trace) if several else {}
     for some in several:
         by_calls = [_by_calls(trace, one, calls.get(ids.process(one.row.pid), ())) for one in some]
@@ -156,11 +158,11 @@ def _waiting_calls(trace: Trace) -> Mapping[TrackId, Sequence[Series]]:
 
 def _by_gpu(trace: Trace, thread: ServerThread) -> _Rank | None:
     """By the GPUs of its own."""
-    own = [(busy, gpu) for gpu in gpus_of(trace, thread.row.pid) if (busy := busy_percent(trace, gpu)) is not None]
-    if not own:
+    own = (one for gpu in gpus_of(trace, thread.row.pid) if (one := activity_of(trace, gpu)) is not None)
+    busiest = max(own, key=lambda one: one.value, default=None)
+    if busiest is None:
         return None
-    busy, gpu = max(own)
-    return _Rank(thread, busy / 100, read_by(trace, gpu, busy_metric(trace, gpu)), by_gpu=True)
+    return _Rank(thread, busiest.value / 100, read_by(trace, busiest.gpu, busiest.by), by_gpu=True)
 
 
 def _by_calls(trace: Trace, thread: ServerThread, calls: Sequence[Series]) -> _Rank | None:

@@ -6,20 +6,25 @@ DP and PP ranks do not keep step: each replica, and each pipeline stage, has wor
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from llmtop import ids
+from llmtop import vocabulary as v
+from llmtop.analysis.series.readings import latest
+from llmtop.analysis.server.configuration import number
 from llmtop.facts import ProcessFact
-from llmtop.model import TrackKind
+from llmtop.model import Feature, TrackKind, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from llmtop.model import Trace, Track, TrackId
 
 _RANK = re.compile(r"_?(TP|EP)\d+")
 """What differs in the roles of processes that do the same steps together."""
+_NEXT_TO_NONE = 0.1
+"""Of the most memory that a process holds on any GPU: contexts take 0.5 GB, and ranks hold shares of alike size."""
 
 
 def group_of(role: str) -> str:
@@ -31,15 +36,44 @@ def group_of(role: str) -> str:
     return _RANK.sub("", role)
 
 
-def keep_step(trace: Trace, gpus: Sequence[Track]) -> bool:
-    """Whether these GPUs are those of one group of ranks, so that each waits for the last one in every layer."""
-    roles = (str(one.facts.get(ProcessFact.ROLE, "")) for one in trace.tracks_of(TrackKind.PROCESS))
-    ranks = Counter(group_of(role) for role in roles if _RANK.search(role))
-    return len(gpus) > 1 and len(gpus) in ranks.values()
+def ranks_in_step(trace: Trace) -> list[list[int]]:
+    """PIDs of the processes that make each step together: two at least in each group.
+
+    Roles without a number (shards of TGI, ranks of TensorRT-LLM) are ranks of one step where the server is set to
+    tensor parallelism over as many; else they may be models, replicas or stages, which do not wait for each other.
+    """
+    members: defaultdict[str, dict[int, bool]] = defaultdict(dict)
+    for one in trace.tracks_of(TrackKind.PROCESS):
+        role = str(one.facts.get(ProcessFact.ROLE, ""))
+        members[group_of(role)][ids.pid(one.id)] = _RANK.search(role) is not None
+    set_to = number(trace, Feature.TENSOR_PARALLEL)
+    return [list(some) for some in members.values() if len(some) > 1 and (all(some.values()) or len(some) == set_to)]
 
 
-def gpus_of(trace: Trace, pid: int) -> Iterator[TrackId]:
-    """The GPUs that a process holds memory on."""
-    for track in trace.tracks_of(TrackKind.GPU_PROCESS):
-        if ids.pid(track.id) == pid:
-            yield track.parent or ids.gpu_of(track.id)
+def in_step(trace: Trace, gpus: Sequence[Track]) -> list[list[Track]]:
+    """The GPUs by who waits for whom in every layer: one with nobody else's stands alone.
+
+    Where it is not told who holds which, as many GPUs as ranks in a group are taken for theirs.
+    """
+    groups = ranks_in_step(trace)
+    of_gpu = {gpu: which for which, pids in enumerate(groups) for pid in pids for gpu in gpus_of(trace, pid)}
+    if not of_gpu and any(len(pids) == len(gpus) for pids in groups):
+        return [list(gpus)]
+    found: defaultdict[object, list[Track]] = defaultdict(list)
+    for gpu in gpus:
+        found[of_gpu.get(gpu.id, gpu.id)].append(gpu)
+    return list(found.values())
+
+
+def gpus_of(trace: Trace, pid: int) -> list[TrackId]:
+    """The GPUs that a process works on: those it holds memory on, but for where it holds next to none.
+
+    A CUDA context that was made there by accident takes half a gigabyte, and does nothing.
+    """
+    held = {
+        track.parent or ids.gpu_of(track.id): latest(trace, track.id, v.GPU_PROCESS_MEMORY)
+        for track in trace.tracks_of(TrackKind.GPU_PROCESS)
+        if ids.pid(track.id) == pid
+    }
+    most = max((size for size in held.values() if not isinstance(size, Unknown)), default=0.0)
+    return [gpu for gpu, size in held.items() if isinstance(size, Unknown) or size >= most * _NEXT_TO_NONE]

@@ -494,7 +494,7 @@ def test_what_does_not_end_with_its_return_is_linked_where_it_ends(
     monkeypatch.setattr(module, "load", lambda name, kind, expected: {"enter_any": 71, "leave_any": 72}[name])
     point = ProbePoint((Site(0x100, 0x900), Site(0x110, 0x900)), "library", (Site(0x180, 0x902),))
     LinkedUprobes(module.module).hold(1, "/lib", "group", {COLLECTOR: point})
-    cookie = NUMBERS[COLLECTOR] | 4 << 12
+    cookie = NUMBERS[COLLECTOR] | 5 << 12
     assert [(one["program"], one["of"], one["flags"], one["semaphores"]) for one in linux.links] == [
         (72, {0x180: cookie}, 0, [0x902]),
         (71, {0x100: cookie, 0x110: cookie}, 0, [0x900, 0x900]),
@@ -514,7 +514,7 @@ def test_functions_of_a_library_are_linked_returns_first_and_let_go_entries_firs
     cookies = {
         0x100: NUMBERS["cuLaunchKernel"] | 1 << 8,
         0x200: NUMBERS["cuStreamSynchronize"] | 2 << 8,
-        0x300: NUMBERS["cuMemcpyAsync"] | 3 << 12,
+        0x300: NUMBERS["cuMemcpyAsync"] | 4 << 12,
     }
     assert [(one["program"], one["of"], one["flags"]) for one in linux.links] == [(72, cookies, 1), (71, cookies, 0)]
     assert [cookie_of(name) for name in functions] == list(cookies.values())
