@@ -20,6 +20,7 @@ from llmtop.analysis.series.readings import (
     told_why_lost,
     why_kind_missing,
 )
+from llmtop.analysis.server.ranks import peers
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Column
 from llmtop.facts import GpuFact, GpuInstanceFact, GpuProcessFact
@@ -168,7 +169,7 @@ def _quick_rows(trace: Trace) -> tuple[GpuRow, ...] | Unknown:
 
 
 def _with_slow_parts(trace: Trace, target: Target | None, rows: Sequence[GpuRow]) -> tuple[GpuRow, ...]:
-    departing = stragglers(trace, target_gpus(trace, target)) if target is not None else {}
+    departing = stragglers(trace, peers(trace, target_gpus(trace, target))) if target is not None else {}
     return tuple(
         replace(
             row,

@@ -20,7 +20,7 @@ from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import busy_metric, server_gpus
 from llmtop.analysis.series.readings import source as read_by
-from llmtop.analysis.server.ranks import gpus_of, ranks_in_step
+from llmtop.analysis.server.ranks import gpus_of, peers, ranks_in_step
 from llmtop.frozen import frozen
 from llmtop.model import Finding, Series, Severity, Trace, TrackId
 from llmtop.units import percent
@@ -84,7 +84,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     if len(gpus) > 1 and is_watched(trace):
         compared = (v.GPU_SM_CLOCK, busy_metric(trace, gpus[0].id))
         yield from unjudged(id, lacks_gauges(trace, [gpu.id for gpu in gpus], *compared))
-    departing = stragglers(trace, gpus)
+    departing = stragglers(trace, peers(trace, gpus))
     told: set[TrackId] = set()
     for late in late_ranks(trace):
         own = [gpu for gpu in gpus_of(trace, late.thread.row.pid) if gpu in departing]

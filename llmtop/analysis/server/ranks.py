@@ -6,7 +6,7 @@ DP and PP ranks do not keep step: each replica, and each pipeline stage, has wor
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from llmtop import ids
@@ -63,6 +63,22 @@ def in_step(trace: Trace, gpus: Sequence[Track]) -> list[list[Track]]:
     for gpu in gpus:
         found[of_gpu.get(gpu.id, gpu.id)].append(gpu)
     return list(found.values())
+
+
+def peers(trace: Trace, gpus: Sequence[Track]) -> Sequence[Track]:
+    """A server's GPUs, where all have alike much to do: what runs on them is of one model, or replicas of one.
+
+    None of several processes of one role without a number that are no ranks of a step: Ollama's runners have a model
+    each, and requests for it or not.
+    """
+    ranks = {pid for some in ranks_in_step(trace) for pid in some}
+    roles = Counter(
+        role
+        for one in trace.tracks_of(TrackKind.PROCESS)
+        if (role := str(one.facts.get(ProcessFact.ROLE, ""))) and (pid := ids.pid(one.id)) not in ranks
+        if gpus_of(trace, pid) and not any(map(str.isdigit, role))
+    )
+    return gpus if max(roles.values(), default=0) < 2 else ()
 
 
 def gpus_of(trace: Trace, pid: int) -> list[TrackId]:
