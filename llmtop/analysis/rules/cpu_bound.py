@@ -18,11 +18,11 @@ from llmtop.analysis.rules.signals import (
     GPU_STARVED_PERCENT,
     Activity,
     Signal,
-    activity_of,
     gpu_activity,
     is_gpu_waiting,
     is_loaded,
     launches,
+    process_activity,
     requests,
     says_idle,
     says_waiting,
@@ -268,11 +268,8 @@ def _may_be_why(trace: Trace, bound: ServerThread) -> bool:
 
 def _activity(trace: Trace, bound: ServerThread) -> Activity | None:
     """Of the GPUs that its process works on, where it is told that there are some: others' rest for others' reasons."""
-    own = gpus_of(trace, bound.row.pid)
-    if not own:
-        return gpu_activity(trace)
-    known = (activity for gpu in own if (activity := activity_of(trace, gpu)) is not None)
-    return max(known, key=lambda one: one.value, default=None)
+    pid = bound.row.pid
+    return process_activity(trace, pid) if gpus_of(trace, pid) else gpu_activity(trace)
 
 
 def _lacks_sync(trace: Trace, bound: ServerThread) -> Unknown | None:

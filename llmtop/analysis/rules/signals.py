@@ -23,7 +23,7 @@ from llmtop.analysis.rules.evidence import (
 )
 from llmtop.analysis.series.rates import increase
 from llmtop.analysis.series.readings import history, own_gpus, server_gpus, server_track, source
-from llmtop.analysis.server.ranks import in_step
+from llmtop.analysis.server.ranks import gpus_of, in_step
 from llmtop.analysis.threads.idle_causes import idle_causes
 from llmtop.analysis.threads.probes import launch_rate
 from llmtop.frozen import frozen
@@ -288,6 +288,12 @@ def activity_of(trace: Trace, gpu: TrackId) -> Activity | None:
         return None
     value, metric = found
     return Activity(value, f"{gpu_names([gpu])}: {says(trace, gpu, metric, value)}", metric, gpu)
+
+
+def process_activity(trace: Trace, pid: int) -> Activity | None:
+    """What the busiest GPU does that a process works on; None where it works on none, or nothing tells."""
+    known = (one for gpu in gpus_of(trace, pid) if (one := activity_of(trace, gpu)) is not None)
+    return max(known, key=_how_busy, default=None)
 
 
 @lru_cache(maxsize=4)

@@ -14,7 +14,7 @@ from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names
 from llmtop.analysis.rules.needs import lacks_gauges
 from llmtop.analysis.rules.scope import is_watched
-from llmtop.analysis.rules.signals import activity_of
+from llmtop.analysis.rules.signals import process_activity
 from llmtop.analysis.rules.thread_signals import ServerThread, drivers
 from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import step_increase
@@ -158,8 +158,7 @@ def _waiting_calls(trace: Trace) -> Mapping[TrackId, Sequence[Series]]:
 
 def _by_gpu(trace: Trace, thread: ServerThread) -> _Rank | None:
     """By the GPUs of its own."""
-    own = (one for gpu in gpus_of(trace, thread.row.pid) if (one := activity_of(trace, gpu)) is not None)
-    busiest = max(own, key=lambda one: one.value, default=None)
+    busiest = process_activity(trace, thread.row.pid)
     if busiest is None:
         return None
     return _Rank(thread, busiest.value / 100, read_by(trace, busiest.gpu, busiest.by), by_gpu=True)
