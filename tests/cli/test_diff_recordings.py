@@ -237,6 +237,24 @@ def test_findings_of_both_are_named(capsys: pytest.CaptureFixture[str], busy: Pa
     assert all(message in said for message in stayed)
 
 
+@pytest.mark.parametrize(("first", "who"), [(8, "they have 8 s each"), (30, "one of them has 8 s")])
+def test_of_recordings_that_are_too_short_it_is_not_said_that_nothing_changed(first: int, who: str) -> None:
+    before, after = (live_trace(ticks=seconds + 1) for seconds in (first, 8))
+    other = replace(after, origin=replace(after.origin, host="another"))
+    found = observed_diff(before, other)
+    assert found.cannot == (f"{who}, and rates and latencies need 10 s",)
+    quiet = replace(found, numbers=(), came=(), went=())
+    assert quiet.verdict == "what changed is not told"
+
+
+def test_without_a_server_in_both_it_is_not_said_that_nothing_of_it_changed() -> None:
+    trace = live_trace(ticks=31)
+    found = observed_diff(trace, trace)
+    rest = tuple(one for one in found.numbers if one.part != "server")
+    verdict = replace(found, numbers=rest, came=(), went=()).verdict
+    assert verdict == "no number of a server is in both, and the findings are the same"
+
+
 def test_findings_of_a_short_recording_are_of_as_much_as_it_has() -> None:
     short, long = live_trace(ticks=9), live_trace()
     assert observed_diff(short, long).judged == "8 and 15 s"

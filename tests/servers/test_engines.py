@@ -7,6 +7,8 @@ from pkgutil import iter_modules
 import pytest
 
 from llmtop import procfs, servers
+from llmtop import vocabulary as v
+from llmtop.analysis.rules.kv_bound import ABOUT_ROOM
 from llmtop.model import Engine, Metric
 from llmtop.servers.command_line import flag
 from llmtop.servers.registry import BY_KIND, ENGINES, MODULES
@@ -111,3 +113,11 @@ def test_interpreters_are_taken_off_the_command() -> None:
     assert procfs.command(["pypy3", "app.py", "-m", "x"]) == "app.py -m x"
     assert procfs.command(["python"]) == "python"
     assert procfs.command([]) == ""
+
+
+@pytest.mark.parametrize("engine", [one for one in ENGINES if v.SERVER_KV_USAGE in one.names], ids=lambda one: one.kind)
+def test_the_command_of_a_full_cache_shows_what_its_evidence_quotes(engine: Engine) -> None:
+    quoted = (v.SERVER_KV_USAGE, v.SERVER_RUNNING, v.SERVER_WAITING, v.SERVER_PREEMPTIONS)
+    samples = [f"{exposed.name} {dict(exposed.where)}" for metric in quoted for exposed in engine.names.get(metric, ())]
+    assert samples
+    assert [one for one in samples if re.search(ABOUT_ROOM, one) is None] == []

@@ -164,8 +164,16 @@ class ObservedDiff:
         numbers = [f"over {self.seconds:.0f} s: {', '.join(said)}"] if said else []
         turns = [*(f"new: {one.message}" for one in self.came), *(f"gone: {one.message}" for one in self.went)]
         findings = [f"in the last {self.judged} {turns[0]}"] if turns else []
-        nothing = f"nothing of the server's changed by more than {percent(100 * _NOTABLE)}"
-        return "; ".join((*numbers, *findings)) or nothing
+        return "; ".join((*numbers, *findings)) or self._nothing
+
+    @property
+    def _nothing(self) -> str:
+        """What no change means: silence about numbers that nobody compared would read as that they stand still."""
+        if self.cannot:
+            return "what changed is not told"
+        if not any(one.part == "server" for one in self.numbers):
+            return "no number of a server is in both, and the findings are the same"
+        return f"nothing of the server's changed by more than {percent(100 * _NOTABLE)}"
 
 
 def observed_diff(before: Trace, after: Trace) -> ObservedDiff:
@@ -205,7 +213,9 @@ def _between_ns(before: Trace, after: Trace) -> int | None:
 def _why_not(before: Trace, after: Trace, window_ns: int) -> Iterator[str]:
     if window_ns < _LEAST_S * NS_PER_S:
         is_near = window_ns == _between_ns(before, after)
-        why = "{} lie between them" if is_near else "one of them has {}"
+        lengths = {one.end_ns - one.start_ns for one in (before, after)}
+        has = "they have {} each" if len(lengths) == 1 else "one of them has {}"
+        why = "{} lie between them" if is_near else has
         yield f"{why.format(seen(window_ns / NS_PER_S))}, and rates and latencies need {_LEAST_S:.0f} s"
     told = {
         "server": _of_both(before, after, _engine),

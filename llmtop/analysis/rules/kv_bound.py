@@ -28,6 +28,9 @@ _NEAR_FULL = 0.8
 _FULL = 0.95
 """For servers that do not count preemptions: so full all the time that what waits has no room."""
 
+ABOUT_ROOM = "preempt|retract|kv_cache|cache_usage|token_usage|running|processing|scheduled|pending|waiting|queue|deferred"
+"""What servers call what the evidence quotes, in their metrics."""
+
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """Requests are thrown out now, and others wait (or the cache is nearly full): whatever its gauge says.
@@ -68,7 +71,7 @@ def _by_gauges(trace: Trace, server: Track, uncounted: Unknown) -> Iterator[Find
         message=f"KV-bound: KV cache {usage * 100:.0f} %, {now} for room",
         evidence=tuple(says(trace, server.id, *gauge) for gauge in gauges),
         action=room_in_kv(trace),
-        next_command=metrics_command(server, "kv_cache|cache_usage|token_usage|waiting|queue|deferred"),
+        next_command=metrics_command(server, ABOUT_ROOM),
         source=source,
     )
 
@@ -88,7 +91,7 @@ def _finding(trace: Trace, server: Track, thrown_out: Preempted, gauges: Mapping
         message="KV-bound: " + ", ".join(told) if is_limit else f"KV full now and then: {rate}{aside}",
         evidence=(*thrown_out.evidence, *(_says(trace, server.id, *gauge) for gauge in gauges.items())),
         action=more_room_in_kv(trace) if is_limit else room_in_kv(trace),
-        next_command=metrics_command(server, "preempt|retract|kv_cache|token_usage|waiting|queue"),
+        next_command=metrics_command(server, ABOUT_ROOM),
         source=source,
     )
 
