@@ -28,7 +28,7 @@ _NEAR_FULL = 0.8
 _FULL = 0.95
 """For servers that do not count preemptions: so full all the time that what waits has no room."""
 
-ABOUT_ROOM = "preempt|retract|kv_cache|cache_usage|token_usage|running|processing|scheduled|pending|waiting|queue|deferred"
+ABOUT_ROOM = "preempt|retract|kv_cache|_usage|running|processing|scheduled|pending|waiting|queue|deferred"
 """What servers call what the evidence quotes, in their metrics."""
 
 
