@@ -9,23 +9,39 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ParamSpec
+from typing import Generic, ParamSpec, TypeVar
 
 Parameters = ParamSpec("Parameters")
+Look = TypeVar("Look")
 TRIES = 3
+
+
+class Looks(Generic[Look]):
+    """A measurement that many tests share, repeated for those that find it spoilt: see `measured_again`."""
+
+    def __init__(self, look: Callable[[], Look]) -> None:
+        self._look = look
+        self._seen: list[Look] = []
+
+    def __getitem__(self, number: int) -> Look:
+        while len(self._seen) <= number:
+            self._seen.append(self._look())
+        return self._seen[number]
 
 
 def measured_again(test: Callable[Parameters, None]) -> Callable[Parameters, None]:
     """A test that compares two clocks' accounts of the same time may look up to three times.
 
     The two are never read in the same instant; what else runs on the machine between the readings spoils one look.
-    What is wrong in llmtop spoils all three. Each look has a `tmp_path` of its own.
+    What is wrong in llmtop spoils all three. Each look has a `tmp_path` of its own, and the next one of any `Looks`.
     """
 
     @functools.wraps(test)
     def look(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
         folder = kwargs.get("tmp_path")
+        shared = {name: value for name, value in kwargs.items() if isinstance(value, Looks)}
         for number in range(TRIES):
+            kwargs.update({name: looks[number] for name, looks in shared.items()})
             if isinstance(folder, Path):
                 kwargs["tmp_path"] = folder / f"try {number}"
                 (folder / f"try {number}").mkdir()

@@ -29,27 +29,30 @@ class Seen:
     """What was recorded between two accounts of each program."""
 
     trace: Trace
-    window_ns: int
     before: Mapping[str, Account]
     after: Mapping[str, Account]
     pids: Mapping[str, int]
 
     def shares(self, program: str, thread: str) -> Shares:
         """What llmtop says of a thread."""
-        return self.shares_of(self.pids[program], self.after[program].threads[thread]["tid"])
-
-    def shares_of(self, pid: int, tid: int) -> Shares:
-        """The same, by ids."""
-        view = threads_view(self.trace, self.window_ns)
+        pid, tid = self.pids[program], self.after[program].threads[thread]["tid"]
+        view = threads_view(self._told_by(program), self._window_ns(program))
         assert not isinstance(view, Unknown), view
         (shares,) = (row.shares for row in view.rows if (row.pid, row.tid) == (pid, tid))
         assert isinstance(shares, Shares), shares
         return shares
 
-    def counted(self, track: TrackId, metric: Metric) -> float:
-        """How much a counter grew."""
-        grown = counter_increase(self.trace, track, metric, self.window_ns)
+    def counted(self, program: str, track: TrackId, metric: Metric) -> float:
+        """How much a counter of a program grew."""
+        grown = counter_increase(self._told_by(program), track, metric, self._window_ns(program))
         return 0.0 if isinstance(grown, Unknown) else grown.amount
+
+    def _told_by(self, program: str) -> Trace:
+        """What was recorded until the program gave its last account: what came later is no part of that."""
+        return replace(self.trace, end_ns=self.after[program].t)
+
+    def _window_ns(self, program: str) -> int:
+        return self.after[program].t - self.before[program].t
 
     def stack_share(self, program: str, thread: str, state: str, function: str) -> float:
         """The share of a thread's stacks in a state that have a function in them."""
@@ -104,10 +107,8 @@ class Watch:
         after = {name: program.ask() for name, program in self._programs.items()}
         end_ns = time.monotonic_ns()
         self.until(lambda _: self._reported_ns > end_ns)
-        # What came after the programs were asked again is no part of it.
-        trace = replace(self.recorder.freeze(), end_ns=end_ns)
         pids = {name: program.pid for name, program in self._programs.items()}
-        return Seen(trace, end_ns - begin_ns, before, after, pids)
+        return Seen(self.recorder.freeze(), before, after, pids)
 
 
 @contextmanager
