@@ -32,7 +32,7 @@ from llmtop.model import (
 from llmtop.session import Session
 from tests.collectors.tracing.probes import eventually
 from tests.live_traces import PlayedCollector, readings
-from tests.workloads.noise import put_first, put_on
+from tests.workloads.noise import no_others_first, put_first, put_on
 from tests.workloads.programs import Workload, target_of
 
 LOOK_NS = int(5.5 * NS_PER_S)
@@ -149,6 +149,10 @@ class Watch:
 
     def look(self, names: Sequence[str]) -> dict[str, Looked]:
         """Start the programs of some cases, look until all is said that must be, and end them."""
+        with no_others_first():
+            return self._look(names)
+
+    def _look(self, names: Sequence[str]) -> dict[str, Looked]:
         cases = {name: self._cases[name] for name in names}
         running = {name: self.programs[name] for case in cases.values() for name in case.roles}
         fair = {name for case in cases.values() if case.has_to_queue for name in case.roles}

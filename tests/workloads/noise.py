@@ -17,15 +17,19 @@ TRIES = 3
 
 
 class Looks(Generic[Look]):
-    """A measurement that many tests share, repeated for those that find it spoilt: see `measured_again`."""
+    """A measurement that many tests share, repeated for those that find it spoilt: see `measured_again`.
 
-    def __init__(self, look: Callable[[], Look]) -> None:
+    Args:
+        look: Measures, for so many times as long as usual: what spoils one at its ends weighs less in a long one.
+    """
+
+    def __init__(self, look: Callable[[int], Look]) -> None:
         self._look = look
         self._seen: list[Look] = []
 
     def __getitem__(self, number: int) -> Look:
         while len(self._seen) <= number:
-            self._seen.append(self._look())
+            self._seen.append(self._look(1 + 2 * len(self._seen)))
         return self._seen[number]
 
 
@@ -84,10 +88,17 @@ def starting_first(priority: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def a_cpu_for_the_first() -> Iterator[int]:
-    """The last CPU, which no other test gives to programs that come before all else meanwhile."""
+def no_others_first() -> Iterator[None]:
+    """Meanwhile no other test has programs that come before all else and want a whole CPU."""
     with (Path(tempfile.gettempdir()) / "llmtop-tests-cpu.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def a_cpu_for_the_first() -> Iterator[int]:
+    """The last CPU, for such a program."""
+    with no_others_first():
         yield max(os.sched_getaffinity(0))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import latest
 from llmtop.demo.limits import cpu_quota, slow_disk, why_no_quota, why_no_slow_disk
 from llmtop.vocabulary import ThreadCause
-from tests.workloads.noise import Looks, a_cpu_for_the_first, measured_again, put_first, put_on
+from tests.workloads.noise import Looks, a_cpu_for_the_first, measured_again, no_others_first, put_first, put_on
 from tests.workloads.programs import HERE as WORKLOADS
 from tests.workloads.programs import Workload
 from tests.workloads.watching import Seen, watching
@@ -35,41 +36,50 @@ def running(commands: dict[str, tuple[str | Path, ...]]) -> Iterator[dict[str, W
         yield {name: programs.enter_context(Workload(*command)) for name, command in commands.items()}
 
 
-def seen_of(commands: dict[str, tuple[str | Path, ...]]) -> Seen:
-    with running(commands) as programs, watching(programs) as watch:
-        return watch.record(WINDOW_S)
+def looks_at(commands: dict[str, tuple[str | Path, ...]]) -> Looks[Seen]:
+    def look(times: int) -> Seen:
+        with no_others_first(), running(commands) as programs, watching(programs) as watch:
+            return watch.record(times * WINDOW_S)
+
+    return Looks(look)
 
 
 @pytest.fixture(scope="module")
 def sleepers(kernel_probes: None, workload: Path) -> Looks[Seen]:
     modes = ("nanosleep", "futex", "pipe", "network", "epoll")
-    return Looks(lambda: seen_of({mode: (workload, mode, "0") for mode in modes}))
+    return looks_at({mode: (workload, mode, "0") for mode in modes})
 
 
 @pytest.fixture(scope="module")
 def spinners(kernel_probes: None, workload: Path) -> Looks[Seen]:
-    return Looks(lambda: seen_of({mode: (workload, mode, "0") for mode in ("poll", "spin")}))
+    return looks_at({mode: (workload, mode, "0") for mode in ("poll", "spin")})
 
 
 @pytest.fixture(scope="module")
 def yielder(kernel_probes: None, workload: Path) -> Looks[Seen]:
-    return Looks(lambda: seen_yielding(workload))
+    return Looks(partial(seen_yielding, workload))
 
 
-def seen_yielding(workload: Path) -> Seen:
+def seen_yielding(workload: Path, times: int) -> Seen:
     """Beside another program on its CPU it would hardly spin: each sched_yield lets that one run."""
     commands: dict[str, tuple[str | Path, ...]] = {"yield": (workload, "yield", "0")}
     with a_cpu_for_the_first() as cpu, running(commands) as programs, watching(programs) as watch:
         pids = [program.pid for program in programs.values()]
         put_on(pids, [cpu])
         put_first(pids, priority=2)
-        return watch.record(WINDOW_S)
+        return watch.record(times * WINDOW_S)
 
 
 @pytest.fixture(scope="module")
 def cuda(kernel_probes: None, cuda_program: Path) -> Looks[Seen]:
-    modes = ("plain", "asleep", "spinning", "polling", "runtime", "stuck", "late")
-    return Looks(lambda: seen_of({mode: (cuda_program, mode, "0") for mode in modes}))
+    modes = ("plain", "asleep", "runtime", "stuck", "late")
+    return looks_at({mode: (cuda_program, mode, "0") for mode in modes})
+
+
+@pytest.fixture(scope="module")
+def cuda_spinners(kernel_probes: None, cuda_program: Path) -> Looks[Seen]:
+    """Apart: beside those that sleep they would take each CPU from them for tenths of a second."""
+    return looks_at({mode: (cuda_program, mode, "0") for mode in ("spinning", "polling")})
 
 
 def assert_agrees(seen: Seen, program: str, thread: str, cause: ThreadCause | None) -> None:
@@ -175,10 +185,10 @@ def test_sleep_in_a_synchronisation_is_put_down_to_it(cuda: Seen, mode: str) -> 
 
 @pytest.mark.parametrize("mode", ["spinning", "polling"])
 @measured_again
-def test_spinning_until_the_gpu_has_finished_is_on_the_cpu_and_a_wait(cuda: Seen, mode: str) -> None:
-    assert_agrees(cuda, mode, "worker", None)
-    truth = cuda.after[mode].shares(cuda.before[mode])["worker"]
-    said = cuda.shares(mode, "worker")
+def test_spinning_until_the_gpu_has_finished_is_on_the_cpu_and_a_wait(cuda_spinners: Seen, mode: str) -> None:
+    assert_agrees(cuda_spinners, mode, "worker", None)
+    truth = cuda_spinners.after[mode].shares(cuda_spinners.before[mode])["worker"]
+    said = cuda_spinners.shares(mode, "worker")
     assert said.in_cuda_sync == pytest.approx(truth.in_sync, abs=FIVE_POINTS)
     assert said.blocked_total < FIVE_POINTS
 
@@ -200,24 +210,32 @@ def test_launches_are_counted_by_thread_once(cuda: Seen, mode: str) -> None:
     assert cuda.counted(mode, ids.thread(pid, pid), v.THREAD_LAUNCHES) == pytest.approx(truth, rel=0.15)
 
 
+@pytest.fixture
+def starving(kernel_probes: None, workload: Path) -> Looks[Seen]:
+    return looks_at({"starve": (workload, "starve", "0", "3")})
+
+
 @measured_again
-def test_threads_that_share_a_cpu_wait_in_its_queue(workload: Path) -> None:
-    seen = seen_of({"starve": (workload, "starve", "0", "3")})
+def test_threads_that_share_a_cpu_wait_in_its_queue(starving: Seen) -> None:
     for thread in ("worker", "rival 1", "rival 2"):
-        assert_agrees(seen, "starve", thread, None)
-        assert seen.shares("starve", thread).run_queue > 0.5
+        assert_agrees(starving, "starve", thread, None)
+        assert starving.shares("starve", thread).run_queue > 0.5
+
+
+@pytest.fixture
+def fighting(kernel_probes: None) -> Looks[Seen]:
+    return looks_at({"fight": (sys.executable, WORKLOADS / "gil_fight.py")})
 
 
 @measured_again
-def test_threads_that_fight_for_the_gil_wait_on_a_futex(workload: Path) -> None:
-    seen = seen_of({"fight": (sys.executable, WORKLOADS / "gil_fight.py")})
-    pid = seen.pids["fight"]
-    for rival in seen.after["fight"].threads:
-        truth = seen.after["fight"].shares(seen.before["fight"])[rival]
-        said = seen.shares("fight", rival)
+def test_threads_that_fight_for_the_gil_wait_on_a_futex(fighting: Seen) -> None:
+    pid = fighting.pids["fight"]
+    for rival in fighting.after["fight"].threads:
+        truth = fighting.after["fight"].shares(fighting.before["fight"])[rival]
+        said = fighting.shares("fight", rival)
         assert said.on_cpu == pytest.approx(truth.on_cpu, abs=FIVE_POINTS)
         assert dict(said.blocked)[ThreadCause.FUTEX] == pytest.approx(said.blocked_total, abs=FIVE_POINTS)
-    waits = seen.counted("fight", ids.process(pid), v.PROCESS_GIL_WAITS)
+    waits = fighting.counted("fight", ids.process(pid), v.PROCESS_GIL_WAITS)
     # 5 ms each; on a machine that is busy otherwise most take longer than that, as the thread queues for a CPU.
     assert waits > 3 * WINDOW_S
 
