@@ -263,6 +263,13 @@ def test_those_that_queue_do_not_sleep() -> None:
 
 
 @pytest.mark.usefixtures("no_proc")
+def test_a_wake_up_before_a_sleep_is_not_of_it() -> None:
+    """It came as the thread was let on its CPU, too late to end the sleep before."""
+    look = Printout(10 * S, {"off": {f"{TID}": sleeping(9 * S)}, "woken": {f"{TID}": 9 * S - 1}})
+    assert Sleeps(AddressNames()).read(look)["waits"] == [(PID, TID, FUTEX, 1, 0, S)]
+
+
+@pytest.mark.usefixtures("no_proc")
 def test_a_sleep_over_a_restart_is_whole() -> None:
     sleeps = Sleeps(AddressNames())
     sleeps.read(Printout(10 * S, {"off": {f"{TID}": sleeping(8 * S)}}))

@@ -259,7 +259,8 @@ tracepoint:raw_syscalls:sys_exit {
 }"""
 
 
-# Who wakes a thread is told in the waker's context; `sched_wakeup` may come by an interrupt of the CPU it wakes on.
+# Who wakes a thread is told in the waker's context; `sched_wakeup` may come by an interrupt of the CPU it wakes on. One
+# that comes while the thread is already let on its CPU finds it asleep all the same: that is not of its next sleep.
 def _scheduler(plan: RunPlan) -> str:
     text = _SCHEDULER.replace("TAKE", _TAKE if plan.stacks else "").replace("WEIGH", _WEIGH if plan.stacks else "")
     some = f" && rand % {plan.stack_every} == 0" if plan.stack_every > 1 else ""
@@ -287,7 +288,7 @@ tracepoint:sched:sched_wakeup {
   $tid = (uint64)args->pid;
   $off = @off[$tid];
   if (($off.2 >> 16) & 0xff) {
-    if (@woken[$tid] == 0) { @woken[$tid] = nsecs; }
+    if (@woken[$tid] < $off.0) { @woken[$tid] = nsecs; }
   }
 }
 tracepoint:sched:sched_switch {
@@ -310,7 +311,7 @@ tracepoint:sched:sched_switch {
     if (($off.2 >> 16) & 0xff) {
       $woken = @woken[$next];
       if ($woken) { @woken[$next] = (uint64)0; }
-      if ($woken == 0) { $woken = $now; }
+      if ($woken < $off.0) { $woken = $now; }
       @slept[$off.1, $next, $off.2] = sum($woken - $off.0);WEIGH
     }
     @queue[$off.1] = hist(($now - $woken) >> 8);

@@ -175,7 +175,7 @@ def _sleepers(look: Printout) -> dict[int, Sleeper]:
     woken = look.table("woken", 1)
     found = {}
     for (tid,), off in look.tuples("off", 1).items():
-        if len(off) != 4 or not off[0] or woken.get((tid,)):
+        if len(off) != 4 or not off[0] or (woken.get((tid,)) or 0) >= off[0]:
             continue
         since, pid, packed, is_taken = off
         place = _place((pid, tid, packed))
