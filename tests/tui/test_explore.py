@@ -57,11 +57,13 @@ def read(result: Trace | Exception | None, name: str = "made-up.ncu-rep") -> Loa
 
 
 async def settle(pilot: Pilot[Any]) -> None:
-    """Wait for what a key set off: mounts, the thread that makes a view, the frame after it."""
+    """Wait for what a key set off: mounts, the threads that make a view, one after the other, the frame after them."""
     await pilot.pause()
-    for thread in threading.enumerate():
-        if thread.name == ANALYSIS_THREAD:
+    while threads := [thread for thread in threading.enumerate() if thread.name == ANALYSIS_THREAD]:
+        for thread in threads:
             await asyncio.to_thread(thread.join, 60)
+            assert not thread.is_alive()
+        await pilot.pause()
     await pilot.pause()
     await pilot.pause()
 
