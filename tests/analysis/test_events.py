@@ -10,6 +10,7 @@ import pytest
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.pages.events import Episode, clock_episodes, events, events_table, falls, growths
+from llmtop.facts import GpuFact
 from llmtop.model import NS_PER_S, Mark, MarkKind, Series, Severity, Unknown, XidReport
 from tests.analysis.verdict_scenes import SITUATIONS
 from tests.live_traces import START_NS, Scene, live_trace
@@ -86,6 +87,17 @@ def test_a_power_cap_is_told_with_its_length_and_what_to_do() -> None:
     assert caps[0].meaning == "the clock is held down, for 20 s or more so far"
     assert "nvidia-smi -pl" in caps[0].action
     assert caps[0].severity is Severity.INFO
+
+
+def test_nobody_is_told_to_raise_a_power_limit_that_is_the_highest() -> None:
+    trace = live_trace(Scene(gpus=2, values={"gpu.power_limit": 700.0}), ticks=21)
+    facts = {ids.gpu(0): {GpuFact.MAX_POWER_W: 700.0}, ids.gpu(1): {GpuFact.MAX_POWER_W: 900.0}}
+    told = {id: replace(trace.tracks[id], facts={**trace.tracks[id].facts, **more}) for id, more in facts.items()}
+    caps = [one for one in events(replace(trace, tracks={**trace.tracks, **told})) if one.what == "power cap"]
+    assert {one.where: one.action for one in caps} == {
+        "GPU 0": "its power limit is the highest it has (700 W)",
+        "GPU 1": "raise the power limit if the node allows it (nvidia-smi -pl 900)",
+    }
 
 
 def test_the_table_counts_seconds_and_keeps_the_moment() -> None:

@@ -89,8 +89,7 @@ def events(trace: Trace) -> tuple[Event, ...]:
     for track in gpu_tracks(trace):
         series = trace.get(track.id, v.GPU_CLOCK_REASONS)
         if series is not None:
-            where = _where(trace, track.id)
-            limits += [_of_episode(episode, where) for episode in clock_episodes(series, trace.end_ns)]
+            limits += [_of_episode(trace, track.id, one) for one in clock_episodes(series, trace.end_ns)]
     found += _together(limits)
     found += _of_life(trace)
     for track in trace.tracks_of(TrackKind.SERVER):
@@ -151,21 +150,22 @@ def _bits(mask: int) -> tuple[int, ...]:
 
 def _together(limits: Iterable[Event]) -> Iterator[Event]:
     """What happened to several GPUs at one moment as one event: eight that reach their power cap are one thing."""
-    groups: dict[tuple[int, str, str], list[Event]] = {}
+    groups: dict[tuple[int, str, str, str], list[Event]] = {}
     for event in limits:
-        groups.setdefault((event.t_ns, event.what, event.meaning), []).append(event)
+        groups.setdefault((event.t_ns, event.what, event.meaning, event.action), []).append(event)
     for members in groups.values():
         numbers = " ".join(event.where.removeprefix("GPU ") for event in members)
         yield members[0] if len(members) == 1 else replace(members[0], where=f"GPUs {numbers}")
 
 
-def _of_episode(episode: Episode, where: str) -> Event:
+def _of_episode(trace: Trace, gpu: TrackId, episode: Episode) -> Event:
     seconds = (episode.last_ns - episode.start_ns) / NS_PER_S
     length = f"{seconds:.0f} s" if seconds >= 1 else "under a second"
     more = " or more" if episode.began_before else ""
     meaning = f"the clock is held down, for {length}{more} so far" if episode.is_ongoing else f"for {length}{more}"
-    severity, action = advice(episode.bit)
-    return Event(episode.start_ns, where, " ".join(v.clock_reasons(episode.bit)), meaning, action, severity)
+    severity, action = advice(trace, gpu, episode.bit)
+    what = " ".join(v.clock_reasons(episode.bit))
+    return Event(episode.start_ns, _where(trace, gpu), what, meaning, action, severity)
 
 
 # Metrics that are lost and back

@@ -51,7 +51,7 @@ _POWER_CAP = _Cap(
     0x04,  # SW power cap
     v.GPU_POWER,
     Severity.INFO,
-    "raise the power limit if the node allows it (nvidia-smi -pl)",
+    "",  # depends on the limit: see `_power_action`
 )
 _CAPS = (
     _Cap(
@@ -88,13 +88,12 @@ _CAPS = (
 )
 
 
-def advice(bit: int) -> tuple[Severity, str]:
-    """How grave one clock event reason is and what to do about it; the text is empty where nothing is to be done.
-
-    >>> advice(0x04)[0], advice(0x200)
-    (<Severity.INFO: 'info'>, (<Severity.INFO: 'info'>, ''))
-    """
-    return next(((cap.severity, cap.action) for cap in _CAPS if cap.bits & bit), (Severity.INFO, ""))
+def advice(trace: Trace, gpu: TrackId, bit: int) -> tuple[Severity, str]:
+    """How grave one clock event reason is and what to do about it; the text is empty where nothing is to be done."""
+    cap = next((cap for cap in _CAPS if cap.bits & bit), None)
+    if cap is None:
+        return Severity.INFO, ""
+    return cap.severity, _of_limit(trace, gpu) if cap is _POWER_CAP else cap.action
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
@@ -175,21 +174,31 @@ def _fact(trace: Trace, gpu: TrackId, name: str) -> float | None:
 
 def _power_action(trace: Trace, gpu: TrackId, clock: float | None) -> str:
     """What a higher limit would give, and whether there is one: memory keeps its clock under a power cap."""
-    limit, most = (
-        known(mean(trace, gpu, v.GPU_POWER_LIMIT, WINDOW_NS, at_least=1)),
-        _fact(trace, gpu, GpuFact.MAX_POWER_W),
-    )
     slower = _slower(trace, gpu, clock)
     effect = (
         f"arithmetic, which limits it, is {percent(100 * slower)} slower for it"
         if slower
         else "for decode it matters little"
     )
-    if limit is not None and most is not None and limit >= _HIGHEST * most:
-        instead = f": {less_arithmetic(trace)}" if slower else ""
-        return f"{effect}; its power limit is the highest it has ({most:.0f} W){instead}"
+    if not _is_highest(trace, gpu):
+        return f"{_of_limit(trace, gpu, f'-i {ids.gpu_index(gpu)} ')}; {effect}"
+    instead = f": {less_arithmetic(trace)}" if slower else ""
+    return f"{effect}; {_of_limit(trace, gpu)}{instead}"
+
+
+def _of_limit(trace: Trace, gpu: TrackId, of_gpu: str = "") -> str:
+    """How the power limit is raised, or that there is no higher one."""
+    most = _fact(trace, gpu, GpuFact.MAX_POWER_W)
+    if _is_highest(trace, gpu):
+        return f"its power limit is the highest it has ({most:.0f} W)"
     to = "" if most is None else f" {most:.0f}"
-    return f"raise the power limit if the node allows it (nvidia-smi -i {ids.gpu_index(gpu)} -pl{to}); {effect}"
+    return f"raise the power limit if the node allows it (nvidia-smi {of_gpu}-pl{to})"
+
+
+def _is_highest(trace: Trace, gpu: TrackId) -> bool:
+    limit = known(mean(trace, gpu, v.GPU_POWER_LIMIT, WINDOW_NS, at_least=1))
+    most = _fact(trace, gpu, GpuFact.MAX_POWER_W)
+    return limit is not None and most is not None and limit >= _HIGHEST * most
 
 
 def _slower(trace: Trace, gpu: TrackId, clock: float | None) -> float:

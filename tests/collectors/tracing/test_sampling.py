@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,6 +101,9 @@ def test_windows_tell_in_what_part_of_the_time_they_were_open() -> None:
     assert sampling.share == 0.025
     sampling.close(MANY, CALLED, 1.5, 0.025)
     assert sampling.share == 0.05
+    _, at_once = begun()
+    at_once.close(MANY, CALLED, 0.05, 0.05)
+    assert at_once.share == pytest.approx(0.05 / 0.3), "not all of the time, but of that until the next one"
 
 
 def test_the_first_window_is_short_and_none_costs_more_than_it_may() -> None:

@@ -123,7 +123,9 @@ class Sampling:
         self.windows += 1
         self._costs.append(rates)
         self.rates = rates
-        self.share = min(1.0, counted_s / max(counted_s, now_s - self._closed_s))
+        # The first one may have begun with the process: it stands for the time until the second.
+        least_s = counted_s + self._gap_s if self.windows == 1 else counted_s
+        self.share = counted_s / max(least_s, now_s - self._closed_s)
         self._closed_s = now_s
         dearest = {kind: max(costs.get(kind, 0.0) for costs in self._costs) for kind in KINDS}
         self.due_s = now_s + self._gap_s
