@@ -42,6 +42,14 @@ def test_a_cause_says_more() -> None:
     assert {one.rule for one in diagnose(scene.trace()).findings} == {"run-queue-starvation"}
 
 
+@pytest.mark.parametrize(("run_queue", "told"), [(0.08, True), (0.3, False)])
+def test_a_wait_for_a_cpu_that_is_little_hides_no_lock(run_queue: float, told: bool) -> None:
+    hungry = Thread("main", on_cpu=0.02, run_queue=run_queue, asleep_in="futex", involuntary=80)
+    found = {one.rule: one for one in diagnose(PROGRAM.but(threads=(hungry,), cores=2).trace()).findings}
+    assert list(found) == ["run-queue-starvation", *(["time-spent"] if told else [])]
+    assert not told or "futex" in found["time-spent"].message
+
+
 @pytest.mark.parametrize("scene", [ENGINE, SERVED])
 def test_a_server_is_judged_by_its_requests(scene: Scene) -> None:
     assert said(scene.but(threads=LOCKED.threads if scene is SERVED else scene.threads)) == []

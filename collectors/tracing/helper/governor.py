@@ -33,6 +33,8 @@ LONGEST_REST_S = 1800.0
 CREDIT_S = 1.0
 """What the budget pays for in so many seconds may be overspent before anything is shed: a small burst is no reason, a
 great one is within the next look, a fifth of a second later."""
+PEAK_S = 10.0
+"""For so long it is remembered what looking has cost at most; half of it after as long again."""
 OUTSIDE_NS = 90.0
 """What a switch with its wake-up costs beside the time that the scheduler's programs run for: the way there and back.
 Measured on a Xeon by benchmarks/ebpf_overhead.py (290 ns of CPU time a switch) and the kernel's own clock (200 ns)."""
@@ -154,6 +156,8 @@ class Governor:
         self.stacks = stacks
         self.rung = self._least_telling() if is_careful else 0
         self._overspent_ns = 0.0
+        self._peak_ns = self.budget_ns
+        """What looking has cost at most of late, in ns per second."""
         self._rest_s = 0.0 if is_careful else REST_S
         self._rested_s = 0.0
 
@@ -166,6 +170,11 @@ class Governor:
     def shed(self) -> bool:
         """Whether anything that was asked for is not done."""
         return self.effort != self._as_done(0)
+
+    @property
+    def spare_ns(self) -> float:
+        """What it leaves of its budget to others, in ns per second. Slices of the time are as many as it pays for."""
+        return 0.0 if self.effort.sliced else max(0.0, self.budget_ns - self._peak_ns)
 
     def learn(self, kind: str, ns: float) -> None:
         """What a hit of this kind has cost here."""
@@ -187,6 +196,7 @@ class Governor:
         """Take the load since the last time into account; whether the effort changed."""
         before = self.effort
         excess_ns = self._excess_ns(load, before)
+        self._peak_ns = max(self.budget_ns + excess_ns, self._peak_ns * 0.5 ** (elapsed_s / PEAK_S))
         self._overspent_ns = max(0.0, self._overspent_ns + excess_ns * elapsed_s)
         if excess_ns > 0:
             self._rested_s = 0.0

@@ -75,6 +75,7 @@ CAUSES: tuple[Rule, ...] = (
 """Why the CPU side is late, the root first. A throttled thread queues for a CPU, one that queues seems CPU-bound, and
 threads that fight for the GIL fill one core: the largest speaks, and a second one that is large too, see `_led`."""
 
+_CAUSE_IDS = frozenset(rule.id for rule in CAUSES)
 _OWN_WORK: tuple[Rule, ...] = (api_bound, cpu_bound)
 _SAVED = 0.5
 """Of the time at work no more than half counts as a cause: nobody gets rid of all of it, but of a wait."""
@@ -82,6 +83,8 @@ _MORE = 1.2
 """The largest share of the time leads; of shares that differ by less than this, the one that is nearer to the root."""
 _LARGE = 0.2
 """Share of the time from which a second cause is said beside the first."""
+_LITTLE = 0.1
+"""Share of the time of a cause, below which it is said too where the rest of a program's time goes."""
 _MOST = 0.5
 """Share of the time from which a cause explains that a queue stands; with less it may have another reason."""
 _SAME_TIME: dict[str, tuple[Rule, ...]] = {
@@ -184,7 +187,12 @@ def heard(rules: Sequence[Rule], found: Mapping[str, Sequence[Finding]]) -> dict
     others = [rule for rule in rules if rule not in explained and (rule not in CAUSES or rule.id not in grave)]
     first = [rule for rule in others if rule in (*LIVENESS, step_tail)]
     ordered = [*first, *causes, *(rule for rule in others if rule not in first)]
-    spoken = [rule for rule in ordered if grave.isdisjoint(other.id for other in silenced_by(rule))]
+    notable = {id for id in grave if id not in _CAUSE_IDS or _share(found[id]) >= _LITTLE}
+    spoken = [
+        rule
+        for rule in ordered
+        if (notable if rule is time_spent else grave).isdisjoint(other.id for other in silenced_by(rule))
+    ]
     if causes and causes[0] in spoken and _share(found[causes[0].id]) >= _MOST:
         spoken = [rule for rule in spoken if rule not in SYMPTOMS]
         found = {**found, **_explained(causes[0], found)}

@@ -16,6 +16,7 @@ from llmtop.collectors.tracing.helper.governor import (
     LIGHT,
     LONGEST_REST_S,
     NS_PER_HIT,
+    PEAK_S,
     Effort,
     EventLoad,
     Governor,
@@ -303,3 +304,22 @@ def test_bpftrace_costs_more_than_our_own_programs() -> None:
     times = {hit: BPFTRACE_NS_PER_HIT[hit] / ns for hit, ns in NS_PER_HIT.items()}
     assert {hit for hit, ratio in times.items() if 2 < ratio < 3} == {hit for hit in times if "call" in hit}
     assert {hit for hit, ratio in times.items() if 1 < ratio < 2} == {hit for hit in times if "call" not in hit}
+
+
+def test_what_is_left_of_the_budget_is_what_looking_has_not_cost_of_late() -> None:
+    governor = Governor(0.01, ladder=(OFF,))
+    assert governor.spare_ns == 0, "nothing is known yet of what looking costs"
+    for _ in range(100):
+        governor.judge(EventLoad(switches=2_000), 1.0)
+    assert governor.spare_ns == pytest.approx(1e7 - 2_000 * NS_PER_HIT["switch"], rel=0.01)
+    governor.judge(EventLoad(switches=5_000), 1.0)
+    assert governor.spare_ns == pytest.approx(1e7 - 5_000 * NS_PER_HIT["switch"]), "what is dearer counts at once"
+    governor.judge(EventLoad(switches=1_000), PEAK_S)
+    assert governor.spare_ns == pytest.approx(1e7 - 2_500 * NS_PER_HIT["switch"]), "what was dearer, for a while"
+
+
+def test_slices_of_the_time_leave_nothing() -> None:
+    governor = Governor(0.01, ladder=(SLICED,))
+    for _ in range(100):
+        governor.judge(EventLoad(), 1.0)
+    assert governor.spare_ns == 0

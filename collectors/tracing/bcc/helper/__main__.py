@@ -39,7 +39,7 @@ _FIRST_REPORT_S = 0.3
 _ENOUGH_STACKS = 50
 """To say what one costs."""
 _OF_LIBRARIES = 0.4
-"""Of the budget: the share of probes on library functions. vLLM waits four times a step and launches two graphs: at 300
+"""Of the budget: the share of probes on library functions, beside what all others leave of theirs. vLLM waits four times a step and launches two graphs: at 300
 steps a second these take 0.28 % of a core on an H100's machine, and tell its steps and the prompts in them."""
 _OUTSIDE = "run llmtop on the host, or in a container with --pid=host --privileged"
 _SAMPLED = "scheduler.sampled"
@@ -56,6 +56,8 @@ class BccHelper:
         self._symbols = Symbols(load_bcc)
         self._stacks = options.stacks
         library_budget = options.budget * _OF_LIBRARIES
+        self._library_ns = library_budget * 1e9
+        """What probes on libraries may cost a second, whatever else is looked at."""
         self.missing: dict[str, Why] = {}
         """What cannot be had here, or not yet, by part."""
         by_registers = scheduler.source()
@@ -78,7 +80,7 @@ class BccHelper:
         self._scheduler = SchedulerSlices(found, self._lifecycle, self._governor) if found else None
         self._calls: SystemCallProbes | None = None
         self._samples: Samples | None = None
-        self._library = Library(self._programs, library_budget * 1e9, partial(self._lifecycle.hits_of, "library"))
+        self._library = Library(self._programs, self._library_ns, partial(self._lifecycle.hits_of, "library"))
         self._wants_library = not options.light
         self._last_ns = self._governed_ns = self._observed_ns = time.monotonic_ns()
         self._last_hits = self._lifecycle.hits()
@@ -143,6 +145,7 @@ class BccHelper:
             self._observe(time.monotonic_ns())
             self._apply()
         if self._wants_library:
+            self._library.allow(self._library_ns + self._governor.spare_ns)
             self._library.tick(self._lifecycle.processes)
 
     def look(self) -> wire.Sample:

@@ -70,6 +70,10 @@ class Library:
             return ""
         return f"single waits for the GPU are not seen: probes on them would cost {min(costs) / 1e7:.2g} % of a core"
 
+    def allow(self, budget_ns: float) -> None:
+        """From now on the probes may cost so much per second, in ns."""
+        self._account.budget_ns = budget_ns
+
     def is_settling(self, pids: Iterable[int]) -> bool:
         """Whether it is still open for one of these processes if its waits for the GPU can be seen all the time.
 
