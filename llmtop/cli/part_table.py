@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from llmtop.cli.documents import FoundT, document_or_why
 from llmtop.errors import FileError
@@ -29,6 +29,8 @@ class PartTable(Generic[FoundT]):
         csv_of: The lines of CSV, the first of them with titles.
         said: What stands with the table in sentences; of one without rows, why.
         part: What part of the trace it is of, where that has to be said.
+        more: The options that list all of its rows.
+        before: Tables that stand before it, where a format has room for several.
     """
 
     title: str
@@ -39,6 +41,8 @@ class PartTable(Generic[FoundT]):
     csv_of: Callable[[FoundT], Iterator[str]]
     said: Callable[[], list[str]]
     part: str = ""
+    more: str = "--format csv"
+    before: tuple[PartTable[Any], ...] = ()
 
     def known(self) -> FoundT:
         """What was found.

@@ -28,8 +28,11 @@ OF_KERNELS = (
 """What is told of chosen kernels, if one likes: the values of `CodeBy`, and pages of kernels."""
 OF_PRINTED = ("counts", "scheduling", "cache-lines", "accesses")
 """The tables of what other tools have printed: of `report_printed`, which is not loaded for them."""
-BY = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory", "series", *OF_PRINTED, *OF_KERNELS)
-"""The values of `By` and `Listed` of the analysis, which is not loaded for them, what goes over time, and those."""
+OF_RECORDINGS = ("budget", "engine-steps", "threads")
+"""The tables of `report_observed`, which is not loaded for them either."""
+_OVER_TIME = ("step", "nvtx", "stream", "rank", "api", "copy", "os", "allocation", "memory", "series")
+"""The values of `By` and `Listed` of the analysis, which is not loaded for them, and what goes over time."""
+BY = (*_OVER_TIME, *OF_RECORDINGS, *OF_PRINTED, *OF_KERNELS)
 SOURCE_DIR = "a folder with source files that a report names and does not hold; may be given several times"
 TOGETHER = "several files are ranks of one run, even if nothing in them says so"
 
@@ -335,7 +338,12 @@ def _unasked(trace: Trace) -> PartTable[Any] | None:
             return _all_of(trace, by)
     if not (has_series_alone(trace) or (trace.origin.is_observed and trace.series)):
         return None
-    return _all_of(trace, "series")
+    series = _all_of(trace, "series")
+    if not trace.origin.is_observed:
+        return series
+    from llmtop.cli.report_observed import observed_parts
+
+    return replace(series, before=observed_parts(trace))
 
 
 def _all_of(trace: Trace, by: str) -> PartTable[Any]:

@@ -14,6 +14,7 @@ from llmtop.analysis.timeline.listed import Listed
 from llmtop.cli.report_levels import levels_by
 from llmtop.cli.report_listed import listed_by
 from llmtop.cli.report_memory import memory_over_time
+from llmtop.cli.report_observed import OBSERVED, observed_by
 from llmtop.cli.report_occupancy import occupancy_by
 from llmtop.cli.report_pages import PAGES, pages_by
 from llmtop.cli.report_printed import PRINTED, printed_by
@@ -65,12 +66,16 @@ def _meanwhile(trace: Trace, name: str) -> Trace | Unknown:
 
 
 _MEANWHILE = 'from the begin of the first to the end of the last range "{}"'
-_OF_REPORTS = Unknown("a recording has no kernels and no timeline, but numbers over time", "--by series")
+_OF_RECORDINGS = (*OBSERVED, "series")
+_OF_REPORTS = Unknown(
+    "a recording has no kernels and no timeline, but numbers over time", f"--by {' or '.join(_OF_RECORDINGS)}"
+)
 _KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(By, _Kind(time_by, _whole)),
     **dict.fromkeys(Listed, _Kind(listed_by, _asked_for, 'asked for in the ranges "{}"')),
     "memory": _Kind(memory_over_time, _meanwhile, _MEANWHILE),
     "series": _Kind(series_over_time, _meanwhile, _MEANWHILE),
+    **dict.fromkeys(OBSERVED, _Kind(observed_by, _meanwhile, _MEANWHILE)),
     **dict.fromkeys(PRINTED, _Kind(printed_by, _whole)),
     **dict.fromkeys(CodeBy, _Kind(code_by, only_range)),
     "occupancy": _Kind(occupancy_by, only_range),
@@ -87,7 +92,7 @@ def part_table(trace: Trace, wanted: WantedTable) -> PartTable[Any]:
         FileError: The trace has no ranges of the name that it is to be cut to.
     """
     kind = _KINDS[wanted.by]
-    if trace.origin.is_observed and wanted.by != "series":
+    if trace.origin.is_observed and wanted.by not in _OF_RECORDINGS:
         return replace(kind.make(trace, wanted), found=_OF_REPORTS)
     if not wanted.within:
         return kind.make(trace, wanted)

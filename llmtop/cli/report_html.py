@@ -418,6 +418,8 @@ def _spans(trace: Trace, *, each: bool) -> Iterator[str]:
 
 
 def _by(by: PartTable[Any]) -> Iterator[str]:
+    for before in by.before:
+        yield from _by(before)
     yield f"<section><h2>{escape(by.title)}</h2>\n"
     for said in by.sentences():
         yield f"<p class='why'>{escape(said)}</p>\n"
@@ -425,7 +427,7 @@ def _by(by: PartTable[Any]) -> Iterator[str]:
     if not isinstance(table, Unknown):
         yield from html_table(table.columns, (table.cells(i) for i in range(min(_PARTS, len(table)))))
         if len(table) > _PARTS:
-            yield f"<p class='why'>{len(table) - _PARTS} more are not shown (--format csv lists all).</p>\n"
+            yield f"<p class='why'>{len(table) - _PARTS} more are not shown ({by.more} lists all).</p>\n"
     yield "</section>\n"
 
 

@@ -119,6 +119,8 @@ def _kernels(trace: Trace) -> Iterator[str]:
 
 
 def _by(by: PartTable[Any]) -> Iterator[str]:
+    for before in by.before:
+        yield from _by(before)
     yield f"## {by.title}"
     yield ""
     table = by.rows()

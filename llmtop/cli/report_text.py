@@ -224,12 +224,14 @@ def _table(table: KernelRows, count: int, style: TextStyle) -> Iterator[str]:
 
 
 def _by(by: PartTable[Any], style: TextStyle) -> Iterator[str]:
+    for before in by.before:
+        yield from _by(before, style)
     yield from heading(by.title, style)
     table = by.rows()
     if not isinstance(table, Unknown):
         yield from table_lines(table, _PARTS, style)
         if len(table) > _PARTS:
-            yield f"  and {len(table) - _PARTS} more (--format csv lists all)"
+            yield f"  and {len(table) - _PARTS} more ({by.more} lists all)"
     for said in by.sentences():
         yield from wrapped(said, style, "  ", "    ")
 

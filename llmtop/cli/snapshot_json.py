@@ -90,7 +90,7 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         **_requests(trace, target, window_ns),
         "objectives": [_objective(one) for one in judged(trace, window_ns)] if target is not None else [],
         "connections": list(_connections(trace)),
-        "threads": [] if isinstance(threads, Unknown) else [_thread(trace, row, window_ns) for row in threads.rows],
+        "threads": [] if isinstance(threads, Unknown) else [thread_of(trace, row, window_ns) for row in threads.rows],
         "syscalls": [] if isinstance(syscalls, Unknown) else _syscalls(syscalls),
         "stacks": [_stack(stack) for stack in join_python(_of_time(trace)).stacks],
         "python_stacks": [_python_stack(stack) for stack in trace.stacks if is_python(stack)],
@@ -259,10 +259,11 @@ def _token_budget(trace: Trace, target: Target, window_ns: int) -> Json:
     # Imported here: with it comes all that gains are worked out from, and a look without a server has no use for it.
     from llmtop.analysis.pages.token_budget import token_budget
 
-    return document_or_why(token_budget(trace, target, window_ns), _budget)
+    return document_or_why(token_budget(trace, target, window_ns), budget_of)
 
 
-def _budget(budget: TokenBudget) -> Json:
+def budget_of(budget: TokenBudget) -> dict[str, Json]:
+    """The section "token_budget"."""
     return {
         "step_s": budget.step_s,
         "floor_s": budget.floor_s,
@@ -398,7 +399,8 @@ _OF_CONNECTIONS = {
 }
 
 
-def _thread(trace: Trace, row: ThreadRow, window_ns: int) -> dict[str, Json]:
+def thread_of(trace: Trace, row: ThreadRow, window_ns: int) -> dict[str, Json]:
+    """One of the section "threads": shares of the window."""
     shares = row.shares
     named: dict[str, Json] = {"pid": row.pid, "tid": row.tid, "name": row.name, "role": row.role}
     if not isinstance(shares, Shares):

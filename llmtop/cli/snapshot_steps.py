@@ -24,10 +24,11 @@ _NO_TAIL = Unknown("p99 is hardly above p50, or there are fewer than 100 steps",
 
 def steps_document(trace: Trace, window_ns: int) -> Json:
     """The section "steps", or why none is known."""
-    return document_or_why(steps_view(trace, window_ns), _steps)
+    return document_or_why(steps_view(trace, window_ns), steps_of)
 
 
-def _steps(view: StepsView) -> Json:
+def steps_of(view: StepsView) -> dict[str, Json]:
+    """The section of steps that were seen."""
     return {
         "thread": view.loop.name,
         "found": view.loop.found,

@@ -22,6 +22,7 @@ from llmtop.analysis.timeline.account import idle_account
 from llmtop.analysis.timeline.listed import Listed
 from llmtop.cli import main
 from llmtop.cli.report import BY, report
+from llmtop.cli.report_observed import OBSERVED
 from llmtop.cli.report_pages import PAGES
 from llmtop.cli.report_printed import PRINTED
 from llmtop.model import Metric, Origin, Series, SpanTable, Stack, Trace, Unknown
@@ -56,7 +57,19 @@ def document(trace: Trace, by: str | None) -> dict[str, Any]:
 
 
 def test_what_can_be_asked_for_is_what_there_is() -> None:
-    assert (*By, *Listed, "memory", "series", *PRINTED, *CodeBy, "occupancy", "traffic", "roofline", *PAGES) == BY
+    assert (
+        *By,
+        *Listed,
+        "memory",
+        "series",
+        *OBSERVED,
+        *PRINTED,
+        *CodeBy,
+        "occupancy",
+        "traffic",
+        "roofline",
+        *PAGES,
+    ) == BY
 
 
 BUSY = Metric("gpu.sm", "%", title="SM")

@@ -34,7 +34,7 @@ CREDIT_S = 1.0
 """What the budget pays for in so many seconds may be overspent before anything is shed: a small burst is no reason, a
 great one is within the next look, a fifth of a second later."""
 PEAK_S = 10.0
-"""For so long it is remembered what looking has cost at most; half of it after as long again."""
+"""After so long half of what looking has cost at most is forgotten."""
 OUTSIDE_NS = 90.0
 """What a switch with its wake-up costs beside the time that the scheduler's programs run for: the way there and back.
 Measured on a Xeon by benchmarks/ebpf_overhead.py (290 ns of CPU time a switch) and the kernel's own clock (200 ns)."""

@@ -73,9 +73,9 @@ class Watch:
         self.collector = collector
         self.last: Trace = collector.poll()
         self.readings: list[Reading] = list(self.last.readings)
-        self.marks: list[Mark] = []
-        self.stacks: list[Stack] = []
-        self.issues: dict[str, str] = {}
+        self.marks: list[Mark] = list(self.last.marks)
+        self.stacks: list[Stack] = list(self.last.stacks)
+        self.issues = {issue.code: issue.message for issue in self.last.issues}
 
     def poll(self) -> Trace:
         self.last = self.collector.poll()

@@ -21,6 +21,7 @@ from llmtop.model import Metric
 from llmtop.vocabulary import RoundPart
 from tests.collectors.tracing.probes import probing, why_no_probes
 from tests.collectors.tracing.recorded_maps import RecordedModule
+from tests.workloads.noise import measured_again, no_others_first, put_first
 from tests.workloads.programs import Workload, build_engine, compiler
 
 PID, TID, END, START = 7, 8, 900, 400
@@ -148,7 +149,13 @@ STEPS, EVERY = 200, 10
 
 def rounds_told(engine: Path, mode: str) -> tuple[dict[str, GpuRound], list[GpuRound]]:
     """One round of each planted cause, by it, and all of them."""
-    with Workload(engine, mode, str(STEPS), str(EVERY)) as program, probing(program.pid) as probes:
+    with (
+        no_others_first(),
+        Workload(engine, mode, str(STEPS), str(EVERY)) as program,
+        probing(program.pid) as probes,
+    ):
+        put_first([program.pid], 1)
+        put_first([probes.helper.process.pid], 2)
         probes.until(lambda report: report.get("probed") == 7 and not report["settling"])
         program.start()
         planted: Any = program.account()
@@ -158,6 +165,7 @@ def rounds_told(engine: Path, mode: str) -> tuple[dict[str, GpuRound], list[GpuR
     return {cause: min(told, key=lambda one: abs(one.end - end)) for cause, end in planted}, told
 
 
+@measured_again
 def test_each_round_is_seen_with_what_it_was_spent_in(engine: Path) -> None:
     by_cause, told = rounds_told(engine, "plain")
     assert len(told) == STEPS - 1, "the first one has no beginning"
@@ -175,6 +183,7 @@ def test_each_round_is_seen_with_what_it_was_spent_in(engine: Path) -> None:
     assert by_cause["slower GPU"].wait >= 12.9 * MS
 
 
+@measured_again
 def test_a_round_ends_where_the_gpu_is_asked_no_more(engine: Path) -> None:
     by_cause, told = rounds_told(engine, "polls")
     assert len(told) == STEPS - 1
@@ -185,6 +194,7 @@ def test_a_round_ends_where_the_gpu_is_asked_no_more(engine: Path) -> None:
     assert (by_cause["asleep"].asleep or 0) >= 8 * MS
 
 
+@measured_again
 def test_a_round_ends_where_another_thread_has_waited(engine: Path) -> None:
     by_cause, told = rounds_told(engine, "apart")
     assert len({one.tid for one in told}) == 1

@@ -39,8 +39,9 @@ _FIRST_REPORT_S = 0.3
 _ENOUGH_STACKS = 50
 """To say what one costs."""
 _OF_LIBRARIES = 0.4
-"""Of the budget: the share of probes on library functions, beside what all others leave of theirs. vLLM waits four times a step and launches two graphs: at 300
-steps a second these take 0.28 % of a core on an H100's machine, and tell its steps and the prompts in them."""
+"""Of the budget: the share of probes on library functions, beside what all others leave of theirs. vLLM waits four
+times a step and launches two graphs: at 300 steps a second these take 0.28 % of a core on an H100's machine, and tell
+its steps and the prompts in them."""
 _OUTSIDE = "run llmtop on the host, or in a container with --pid=host --privileged"
 _SAMPLED = "scheduler.sampled"
 _ROUNDS = "rounds of GPU work"
