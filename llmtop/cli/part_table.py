@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic
 
 from llmtop.cli.documents import FoundT, document_or_why
+from llmtop.cli.report_rows import UNKNOWN
 from llmtop.errors import FileError
 from llmtop.frozen import frozen
 from llmtop.model import Unknown
@@ -90,3 +91,9 @@ class WantedTable:
     kernel: str = ""
     within: str = ""
     each_range: bool = False
+
+
+def why_dashes(table: TableView, most: int) -> Iterator[str]:
+    """Why cells of the first rows are not known, each reason once: for formats in which a cell cannot say it."""
+    cells = (cell for i in range(min(most, len(table))) for cell in table.cells(i))
+    yield from dict.fromkeys(f"{UNKNOWN}: {cell}" for cell in cells if isinstance(cell, Unknown))

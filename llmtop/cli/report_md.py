@@ -26,6 +26,7 @@ from llmtop.analysis.timeline.idle_view import IdleView, idle_view
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.analysis.views import RooflineView
 from llmtop.cli.md_parts import escaped, md_row, md_table
+from llmtop.cli.part_table import why_dashes
 from llmtop.cli.report_rows import counted, kernel_rows, total_row
 from llmtop.model import Trace, Unknown
 from llmtop.units import duration, number, percent, si
@@ -126,6 +127,7 @@ def _by(by: PartTable[Any]) -> Iterator[str]:
     table = by.rows()
     if not isinstance(table, Unknown):
         yield from md_table(table, _PARTS)
+        yield from (f"- {escaped(why)}" for why in why_dashes(table, _PARTS))
     for said in by.sentences():
         yield f"- {escaped(said)}"
     yield ""

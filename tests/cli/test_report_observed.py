@@ -21,7 +21,8 @@ from llmtop.cli.report_observed import OBSERVED
 from llmtop.demo.replays import REPLAYS
 from llmtop.model import Trace, Unknown
 from llmtop.parsers.registry import load
-from tests.cli.test_report_by import SCHEMA
+from tests.cli.by_tables import report_by
+from tests.cli.test_report_by import SCHEMA, SERIES_ALONE
 from tests.live_traces import live_trace
 
 
@@ -126,3 +127,9 @@ def test_a_recording_of_gpus_alone_has_none_of_them() -> None:
     text = "".join(report(alone, "text"))
     assert "\nSeries\n" in text
     assert not any(title in text for title in ("Where a step's time goes", "Engine steps", "Threads"))
+
+
+@pytest.mark.parametrize("kind", ["text", "md"])
+def test_a_dash_has_its_reason_once_below_the_table(kind: str) -> None:
+    text = report_by(SERIES_ALONE, kind, None).replace("\\", "")
+    assert text.count("–: a counter tells with its second sample how fast it grows") == 1

@@ -85,6 +85,18 @@ def test_before_the_first_sample_nothing_is_read() -> None:
     assert all("|" in row[25:] for row in rows)
 
 
+def test_a_dash_has_its_reason_where_there_is_room_for_it() -> None:
+    view = lanes_view(live_trace(STEADY, 20))
+    first, *others = [lane for lane in view.lanes if lane.why_not is None]
+    gone = replace(first, samples=(*first.samples[:-1], (first.samples[-1][0], None)))
+    view = replace(view, lanes=(gone, *others))
+    said = f"{first.title:<13}- the source had no value at this moment"
+    assert said in [strip.text.rstrip() for strip in draw_lanes(view, 80, 40, PLAIN)]
+    rows = [strip.text.rstrip() for strip in draw_lanes(view, 80, len(view.lanes) + 1, PLAIN)]
+    assert said not in rows
+    assert sum(row.startswith(first.title) for row in rows) == 1, "values come before reasons"
+
+
 def test_the_cursor_is_told_without_colour_by_its_style() -> None:
     view = lanes_view(live_trace(STEADY, 80))
     axis = lanes_axis(view, 60)

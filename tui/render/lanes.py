@@ -76,7 +76,9 @@ def draw_lanes(
         drawn = _lane(lane, value, role, axis, rows, width, look, is_first=lane.title == first)
         strips += [with_cursor(strip, axis, cursor_ns, look) for strip in drawn]
     strips = strips[:room]
-    strips += [_reason(why, titles, width, look) for why, titles in groups.items()][: room - len(strips)]
+    dashes = _dashes(view, lanes, cursor_ns)
+    reasons = [*groups.items(), *dashes.items()]
+    strips += [_reason(why, titles, width, look) for why, titles in reasons][: room - len(strips)]
     if height > 1:
         strips.append(axis_line(axis, view.marks, width, look, cursor_ns=cursor_ns, newest_ns=newest_ns))
     return strips[:height]
@@ -202,6 +204,16 @@ def _reasons(lanes: Sequence[Lane]) -> dict[Unknown, list[str]]:
     for lane in lanes:
         if lane.why_not is not None:
             groups.setdefault(lane.why_not, []).append(lane.title)
+    return groups
+
+
+def _dashes(view: Lanes, lanes: Sequence[Lane], cursor_ns: int | None) -> dict[Unknown, list[str]]:
+    """Why lanes that are drawn have no value now, or at the cursor: told where there is room for it."""
+    titles = {lane.title for lane in lanes if cursor_ns is not None or (lane.samples and lane.samples[-1][1] is None)}
+    groups: dict[Unknown, list[str]] = {}
+    for one in lanes_at(view, view.end_ns if cursor_ns is None else cursor_ns):
+        if one.title in titles and isinstance(one.value, Unknown):
+            groups.setdefault(one.value, []).append(one.title)
     return groups
 
 

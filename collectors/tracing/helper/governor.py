@@ -33,8 +33,8 @@ LONGEST_REST_S = 1800.0
 CREDIT_S = 1.0
 """What the budget pays for in so many seconds may be overspent before anything is shed: a small burst is no reason, a
 great one is within the next look, a fifth of a second later."""
-PEAK_S = 10.0
-"""After so long half of what looking has cost at most is forgotten."""
+MEAN_S = 5.0
+"""What looking has cost on the mean: half of what that was is forgotten after so long."""
 OUTSIDE_NS = 90.0
 """What a switch with its wake-up costs beside the time that the scheduler's programs run for: the way there and back.
 Measured on a Xeon by benchmarks/ebpf_overhead.py (290 ns of CPU time a switch) and the kernel's own clock (200 ns)."""
@@ -156,8 +156,8 @@ class Governor:
         self.stacks = stacks
         self.rung = self._least_telling() if is_careful else 0
         self._overspent_ns = 0.0
-        self._peak_ns = self.budget_ns
-        """What looking has cost at most of late, in ns per second."""
+        self._mean_ns = self.budget_ns
+        """What looking has cost of late, in ns per second."""
         self._rest_s = 0.0 if is_careful else REST_S
         self._rested_s = 0.0
 
@@ -174,7 +174,7 @@ class Governor:
     @property
     def spare_ns(self) -> float:
         """What it leaves of its budget to others, in ns per second. Slices of the time are as many as it pays for."""
-        return 0.0 if self.effort.sliced else max(0.0, self.budget_ns - self._peak_ns)
+        return 0.0 if self.effort.sliced else max(0.0, self.budget_ns - self._mean_ns)
 
     def learn(self, kind: str, ns: float) -> None:
         """What a hit of this kind has cost here."""
@@ -196,7 +196,7 @@ class Governor:
         """Take the load since the last time into account; whether the effort changed."""
         before = self.effort
         excess_ns = self._excess_ns(load, before)
-        self._peak_ns = max(self.budget_ns + excess_ns, self._peak_ns * 0.5 ** (elapsed_s / PEAK_S))
+        self._mean_ns += (self.budget_ns + excess_ns - self._mean_ns) * (1 - 0.5 ** (elapsed_s / MEAN_S))
         self._overspent_ns = max(0.0, self._overspent_ns + excess_ns * elapsed_s)
         if excess_ns > 0:
             self._rested_s = 0.0
