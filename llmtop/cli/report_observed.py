@@ -9,7 +9,7 @@ from llmtop.analysis.series.recorded import told_of
 from llmtop.analysis.server.counted_steps import counted_steps
 from llmtop.analysis.server.steps_view import StepsView, steps_view
 from llmtop.analysis.tables import RowTable, csv_of_rows, fitted, numbered
-from llmtop.analysis.threads.shares import Shares, ThreadsView, causes_text, threads_view
+from llmtop.analysis.threads.shares import Shares, ThreadsView, causes_text, threads_view, why_no_threads
 from llmtop.analysis.threads.table import threads_table
 from llmtop.analysis.views import Column
 from llmtop.cli.part_table import PartTable, WantedTable
@@ -41,13 +41,14 @@ _CAUSES = (
 )
 _OF_THREADS = ("name", "role", "pid", "on_cpu", "run_queue", "blocked", "sync", "causes")
 """Columns of the pane that are of interest once it is over."""
+_NO_RECORDING = Unknown("it is told of recordings alone", "llmtop record --attach PID -o FILE")
 _LEAST = 0.01
 """Share of its time on a CPU, or ready for one, below which a thread has no row."""
 
 
 def budget_of_recording(trace: Trace, wanted: WantedTable) -> PartTable[TokenBudget]:
     """The parts of a mean step."""
-    found = told_of(trace, token_budget(trace, trace.target, _window_ns(trace)))
+    found = _of_tools(trace) or told_of(trace, token_budget(trace, trace.target, _window_ns(trace)))
     return PartTable(
         "Where a step's time goes",
         trace.origin.path,
@@ -62,7 +63,7 @@ def budget_of_recording(trace: Trace, wanted: WantedTable) -> PartTable[TokenBud
 
 def steps_of_recording(trace: Trace, wanted: WantedTable) -> PartTable[StepsView]:
     """The engine's steps; those that stand out by their causes."""
-    found = told_of(trace, steps_view(trace, _window_ns(trace)))
+    found = _of_tools(trace) or told_of(trace, steps_view(trace, _window_ns(trace)))
     return PartTable(
         "Engine steps",
         trace.origin.path,
@@ -78,7 +79,7 @@ def steps_of_recording(trace: Trace, wanted: WantedTable) -> PartTable[StepsView
 def threads_of_recording(trace: Trace, wanted: WantedTable) -> PartTable[ThreadsView]:
     """Where each thread's time went."""
     window_ns = _window_ns(trace)
-    found = told_of(trace, threads_view(trace, window_ns))
+    found = why_no_threads(trace) or told_of(trace, threads_view(trace, window_ns))
     return PartTable(
         "Threads",
         trace.origin.path,
@@ -121,6 +122,10 @@ def observed_parts(trace: Trace) -> tuple[PartTable[Any], ...]:
 def _window_ns(trace: Trace) -> int:
     """All of the time that is reported."""
     return max(NS_PER_S, trace.end_ns - trace.start_ns)
+
+
+def _of_tools(trace: Trace) -> Unknown | None:
+    return None if trace.origin.is_observed else _NO_RECORDING
 
 
 def _all_of(wanted: WantedTable) -> str:

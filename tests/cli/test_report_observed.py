@@ -23,6 +23,7 @@ from llmtop.model import Trace, Unknown
 from llmtop.parsers.registry import load
 from tests.cli.by_tables import report_by
 from tests.cli.test_report_by import SCHEMA, SERIES_ALONE
+from tests.kernel_traces import TIMELINE
 from tests.live_traces import live_trace
 
 
@@ -117,6 +118,19 @@ def test_what_is_not_known_says_why(by: str) -> None:
     table = OBSERVED[by](replace(recorded(), tracks={}, series={}), WantedTable(by))
     assert isinstance(table.rows(), Unknown)
     assert table.sentences() == [str(table.rows())]
+
+
+@pytest.mark.parametrize(
+    ("by", "why"),
+    [
+        ("budget", "it is told of recordings alone (llmtop record --attach PID -o FILE)"),
+        ("engine-steps", "it is told of recordings alone (llmtop record --attach PID -o FILE)"),
+        ("threads", "of its threads this trace tells no time on a CPU"),
+    ],
+)
+def test_of_a_tools_file_it_is_said_why_there_is_none(by: str, why: str) -> None:
+    table = OBSERVED[by](load(TIMELINE), WantedTable(by))
+    assert table.sentences() == [why]
 
 
 def test_a_recording_of_gpus_alone_has_none_of_them() -> None:

@@ -247,8 +247,12 @@ def test_polling_and_waiting_for_the_gpu_are_not_drawn_as_work() -> None:
 def test_the_border_says_what_fits_and_how_causes_are_known() -> None:
     full = "2, last 10 s  █ on-CPU  ▞ polling  ▄ GPU wait  ▓ run queue  ░ blocked  causes exact (eBPF)"
     assert said(PROBED, 120) == full
-    assert said(PROBED, 60) == "2  █ cpu  ▞ poll  ▄ GPU  ▓ queue  ░ blocked  exact (eBPF)"
-    assert said(PROBED, 10) == "█ cpu  ▞ poll  ▄ GPU  ▓ queue  ░ blocked"
+    short = "█ cpu  ▞ poll  ▄ GPU  ▓ queue  ░ blocked"
+    assert said(PROBED, 80) == f"2, last 10 s  {short}  exact (eBPF)"
+    assert said(PROBED, 65) == f"last 10 s  {short}  exact (eBPF)"
+    assert said(PROBED, 60) == f"10 s  {short}  exact (eBPF)", "other panes are of other times"
+    assert said(PROBED, 57) == f"{short}  exact (eBPF)"
+    assert said(PROBED, 10) == short
     assert said(threads(), 64) == "5, last 10 s  █ on-CPU  ▓ run queue  ░ blocked  causes sampled"
 
 

@@ -82,15 +82,19 @@ def _left_out(awake: int, asleep: Sequence[ThreadRow], unread: int) -> str:
 
 
 def heading(view: ThreadsView, width: int, look: Look) -> list[Part]:
-    """How many threads, over how long, what the fills mean, how causes are known: what of it fits in the border."""
-    count, window, known = str(len(view.rows)), f", last {seen(view.window_s)}", how_known(view)
+    """How many threads, over how long, what the fills mean, how causes are known: what of it fits in the border.
+
+    Over how long stays longest of what may go: other panes beside it tell of other times.
+    """
+    count, length, known = str(len(view.rows)), seen(view.window_s), how_known(view)
     used = _fills_in_use(view)
     full, short = (_legend(used, names, look) for names in _NAMES)
     choices: tuple[list[Part], ...] = (
-        [(f"{count}{window}  ", ""), *full, (f"  causes {known}", "")],
-        [(f"{count}{window}  ", ""), *full, (f"  {known}", "")],
-        [(f"{count}  ", ""), *full, (f"  {known}", "")],
-        [(f"{count}  ", ""), *short, (f"  {known}", "")],
+        [(f"{count}, last {length}  ", ""), *full, (f"  causes {known}", "")],
+        [(f"{count}, last {length}  ", ""), *full, (f"  {known}", "")],
+        [(f"{count}, last {length}  ", ""), *short, (f"  {known}", "")],
+        [(f"last {length}  ", ""), *short, (f"  {known}", "")],
+        [(f"{length}  ", ""), *short, (f"  {known}", "")],
         [*short, (f"  {known}", "")],
     )
     fitting = (parts for parts in choices if sum(width_of(text) for text, _ in parts) <= width)
