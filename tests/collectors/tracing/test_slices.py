@@ -24,7 +24,7 @@ from llmtop.collectors.tracing.bcc.helper.slices import (
 from llmtop.collectors.tracing.helper.governor import LIGHT, OUTSIDE_NS, EventLoad, Governor, cost, in_slices
 from llmtop.collectors.tracing.helper.system import threads
 from tests.collectors.tracing.probes import Probes, eventually, probing
-from tests.workloads.noise import measured_again, put_first
+from tests.workloads.noise import measured_again, no_others_first, put_first
 from tests.workloads.programs import Workload
 
 BUDGET_NS = 5e6
@@ -158,7 +158,11 @@ def after_slices(probes: Probes, number: int) -> dict[str, Any]:
 def test_what_threads_sleep_in_is_told_right_by_slices(workload: Path) -> None:
     """A budget that the switches of two threads are too many for: each sleep is a fraction of a millisecond."""
     options = ["--budget", "0.0005"]
-    with Workload(workload, "mixed", "0", "100") as program, probing(program.pid, options=options) as probes:
+    with (
+        no_others_first(),
+        Workload(workload, "mixed", "0", "100") as program,
+        probing(program.pid, options=options) as probes,
+    ):
         put_first([program.pid, probes.said[0]["pid"]], priority=2)
         program.start()
         probes.until(lambda report: SLICED in report.get("shed", ""))
