@@ -95,7 +95,7 @@ def test_threads_that_did_nothing_are_in_the_data_alone(capsys: pytest.CaptureFi
     document = json.loads(asked("threads", "json", capsys))["by"]
     assert len(document["rows"]) == len(rows)
     said = section("Threads")
-    assert "EngineCore" in said
+    assert "VLLM::EngineCor" in said
     assert "resource_tracker" not in said
     assert f"left out of {len(rows)} threads (--by threads --format csv lists all)" in said
 
