@@ -21,7 +21,7 @@ from llmtop.cli.diff_pages import A, DiffPage
 from llmtop.cli.documents import fact, finding_document
 from llmtop.cli.moments import moment
 from llmtop.errors import FileError, UsageError
-from llmtop.parsers.registry import recording_at
+from llmtop.parsers.registry import load, recording_at
 from llmtop.text import clean
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def recorded_moments(paths: Sequence[Path], wanted: str | None) -> list[Trace] |
     found = []
     for path, reader, at in zip(paths, readers, times or [""] * len(readers), strict=True):
         if reader is None:
+            load(path)  # whoever cannot read it says why
             raise FileError(f"{path} is no recording: recordings are compared with recordings alone")
         trace = reader.trace(moment(at, path, reader))
         named = clean(f"{path} at {at}" if at else str(path))

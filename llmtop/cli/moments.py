@@ -76,6 +76,8 @@ def recorded_between(path: Path, since: int, until: int | None) -> Trace | None:
     first_ns, last_ns = reader.begin_ns, reader.times[-1]
     start_ns = first_ns + since
     end_ns = last_ns if until is None else min(first_ns + until, last_ns)
+    if until is not None and until <= since:
+        raise FileError(f"{path}: that range ends before it begins: --range START:END")
     if start_ns >= end_ns:
         length = clock_time((last_ns - first_ns) / NS_PER_S)
         raise FileError(f"{path}: nothing is left of that range: the recording is {length} long")

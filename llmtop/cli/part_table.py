@@ -96,4 +96,4 @@ class WantedTable:
 def why_dashes(table: TableView, most: int) -> Iterator[str]:
     """Why cells of the first rows are not known, each reason once: for formats in which a cell cannot say it."""
     cells = (cell for i in range(min(most, len(table))) for cell in table.cells(i))
-    yield from dict.fromkeys(f"{UNKNOWN}: {cell}" for cell in cells if isinstance(cell, Unknown))
+    yield from dict.fromkeys(f"{UNKNOWN}: {cell.reason}" for cell in cells if isinstance(cell, Unknown))

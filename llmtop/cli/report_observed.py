@@ -39,11 +39,13 @@ _CAUSES = (
     Column("excess", "longer by", "ns", 10, help="all of them together, than as many median steps"),
     Column("longest", "longest", "ns", 10),
 )
-_OF_THREADS = ("name", "role", "pid", "on_cpu", "run_queue", "blocked", "sync", "causes")
+_OF_THREADS = ("name", "role", "pid", "tid", "on_cpu", "run_queue", "blocked", "sync", "causes")
 """Columns of the pane that are of interest once it is over."""
 _NO_RECORDING = Unknown("it is told of recordings alone", "llmtop record --attach PID -o FILE")
 _LEAST = 0.01
-"""Share of its time on a CPU, or ready for one, below which a thread has no row."""
+"""Share of its time on a CPU, or ready for one, below which a thread has no row where there are many."""
+_MANY = 12
+"""Rows of threads: so many are shown whatever they do. A lock and a pool without work look alike."""
 
 
 def budget_of_recording(trace: Trace, wanted: WantedTable) -> PartTable[TokenBudget]:
@@ -215,11 +217,13 @@ def _counted_said(trace: Trace, why: Unknown) -> Iterator[str]:
 
 
 def _threads(trace: Trace, view: ThreadsView) -> RowTable:
-    """Those that did anything: most of a server's threads sleep for good."""
+    """Where there are many those that did anything: most of a server's threads sleep for good."""
     table = threads_table(trace, view)
     cpu, queue = (next(i for i, one in enumerate(table.columns) if one.key == key) for key in ("on_cpu", "run_queue"))
     places = [i for i, column in enumerate(table.columns) if column.key in _OF_THREADS]
-    told = [(key, row) for key, row in zip(table.keys, table.rows, strict=True) if _active(row[cpu], row[queue])]
+    is_whole = len(table) <= _MANY
+    pairs = zip(table.keys, table.rows, strict=True)
+    told = [(key, row) for key, row in pairs if is_whole or _active(row[cpu], row[queue])]
     rows = [[row[i] for i in places] for _, row in told]
     columns, widest = fitted([table.columns[i] for i in places], rows)
     return RowTable(columns, tuple(rows), tuple(key for key, _ in told), widest)
@@ -233,10 +237,11 @@ def _active(*shares: Cell) -> bool:
 
 def _threads_said(view: ThreadsView) -> Iterator[str]:
     yield f"shares of {quantity(view.window_s, 's')} ({view.source}); blocked: {view.causes}"
-    yield (
-        f"of several threads in one row on-CPU and run-q are sums; those below {percent(100 * _LEAST)} are left out "
-        f"of {counted(len(view.rows), 'thread')} (--by threads --format csv lists all)"
-    )
+    if len(view.rows) > _MANY:
+        yield (
+            f"of several threads in one row on-CPU and run-q are sums; those below {percent(100 * _LEAST)} are left "
+            f"out of {counted(len(view.rows), 'thread')} (--by threads --format csv lists all)"
+        )
 
 
 def _thread_records(view: ThreadsView) -> Iterator[dict[str, Cell]]:

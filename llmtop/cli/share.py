@@ -72,22 +72,28 @@ def run(args: argparse.Namespace) -> int:
         raise FileError(f"{args.output} is there already, and nothing is written over; name another")
     if not args.output.parent.is_dir():  # before a server is looked at for half a minute
         raise FileError(f"{args.output} cannot be written: there is no folder {args.output.parent}; name another")
-    if not args.yes and not sys.stdin.isatty():
-        raise UsageError("there is no terminal to ask on: --yes writes without asking, and tells what it takes out")
     with ExitStack() as stack:
-        return _share(args, _recording(args, stack), stack)
+        given = _given(args, stack)  # a file that is none is said first, a server looked at last
+        if not args.yes and not sys.stdin.isatty():
+            raise UsageError("there is no terminal to ask on: --yes writes without asking, and tells what it takes out")
+        return _share(args, given or _recorded(args, stack), stack)
 
 
-def _recording(args: argparse.Namespace, stack: ExitStack) -> Path:
-    """Where the recording lies: as it was given, unpacked, or just recorded."""
+def _recorded(args: argparse.Namespace, stack: ExitStack) -> Path:
+    """A recording of the server that was named, just made."""
     from llmtop.parsers.compressed import private_folder
+
+    pid = args.attach or int(args.source)
+    return _record(pid, args.seconds, stack.enter_context(private_folder(args.output)) / "live.llmtop")
+
+
+def _given(args: argparse.Namespace, stack: ExitStack) -> Path | None:
+    """Where the recording lies that was given, unpacked; None where a server is to be looked at."""
     from llmtop.parsers.registry import plain_recording
 
     path = Path(args.source or "")
-    is_file = args.attach is None and (path.exists() or not args.source.isdecimal())
-    if not is_file:
-        pid = args.attach or int(args.source)
-        return _record(pid, args.seconds, stack.enter_context(private_folder(args.output)) / "live.llmtop")
+    if args.attach is not None or (args.source.isdecimal() and not path.exists()):
+        return None
     plain = plain_recording(path, stack)
     if plain is None:
         raise FileError(

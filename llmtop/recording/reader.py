@@ -204,12 +204,12 @@ class RecordingReader:
         if self._rows.cut_bytes:
             missing = binary_bytes(self._rows.cut_bytes)
             said = f"the last {missing} of the recording are not there: the copy was cut, and what came later is lost"
-            found.append(Issue(Severity.WARNING, "recording-cut", f"{said}; copy it again"))
+            found.append(Issue(Severity.ERROR, "recording-cut", f"{said}; copy it again"))
         if self._lost:
             said = (
                 "parts of the recording cannot be read: it was cut, or it is damaged; what is before and after is shown"
             )
-            found.append(Issue(Severity.WARNING, "recording-damaged", said, self._lost))
+            found.append(Issue(Severity.ERROR, "recording-damaged", said, self._lost))
         if self._unknown:
             said = f"a newer llmtop has written what this one does not know: {listed(sorted(self._unknown))}"
             found.append(Issue(Severity.INFO, "recording-newer", said, sum(map(len, self._unknown.values()))))

@@ -426,6 +426,11 @@ PREFILL = gpu(tensor=75.0, dram=35.0, sm=97.0)
             "for decode it matters little; its power limit is the highest it has (700 W)",
         ),
         (
+            {GpuFact.MAX_POWER_W: 700.0, GpuFact.MAX_SM_MHZ: 1980},
+            gpu(tensor=45.0, dram=35.0, sm=97.0),
+            "prompts are up to 29 % slower for it; its power limit is the highest it has (700 W)",
+        ),
+        (
             {GpuFact.MAX_POWER_W: 700.0, GpuFact.MAX_SM_MHZ: 1500},
             PREFILL,
             "for decode it matters little; its power limit is the highest it has (700 W)",
@@ -439,6 +444,16 @@ def test_a_power_cap_says_what_it_costs_and_whether_it_can_be_raised(
     told = replace(seen.tracks[ids.gpu(0)], facts={**seen.tracks[ids.gpu(0)].facts, **most})
     finding = only(findings_of(clocks_capped, replace(seen, tracks={**seen.tracks, ids.gpu(0): told})))
     assert finding.action == action
+    assert finding.severity is (Severity.WARNING if "which limits it" in action else Severity.INFO)
+
+
+def test_a_low_clock_agrees_with_a_power_cap_that_comes_and_goes() -> None:
+    """Between two batches the power is below the limit, and the driver holds the clock down all the same."""
+    seen = trace(clocks(0x04, power=620))
+    facts = {**seen.tracks[ids.gpu(0)].facts, GpuFact.MAX_SM_MHZ: 1980}
+    told = {**seen.tracks, ids.gpu(0): replace(seen.tracks[ids.gpu(0)], facts=facts)}
+    assert only(findings_of(clocks_capped, replace(seen, tracks=told))).message.startswith("power cap: 620 W")
+    assert not findings_of(clocks_capped, seen), "who does not know the highest clock has one signal alone"
 
 
 def test_clock_reason_of_a_moment_is_no_finding() -> None:

@@ -117,14 +117,22 @@ def _stands(trace: Trace, track: TrackId, cap: _Cap) -> bool:
 
 
 def _agrees(trace: Trace, track: TrackId, cap: _Cap) -> bool:
-    """The second signal: hot, or near the power limit; a brake slows the clock whatever the power."""
+    """The second signal: hot, near the power limit, or a clock that is low; a brake slows it whatever the power."""
     value = known(mean(trace, track, cap.witness, WINDOW_NS, at_least=1))
     limit = known(mean(trace, track, v.GPU_POWER_LIMIT, WINDOW_NS, at_least=1))
     if value is None:
         return False
     if cap.witness in (v.GPU_TEMPERATURE, v.GPU_TEMPERATURE_MEMORY):
         return _is_hottest(trace, track, cap.witness)
-    return cap.severity is Severity.ERROR or (limit is not None and value >= limit * _NEAR_LIMIT)
+    is_near = limit is not None and value >= limit * _NEAR_LIMIT
+    return cap.severity is Severity.ERROR or is_near or _missing_clock(trace, track) >= _MUCH
+
+
+def _missing_clock(trace: Trace, gpu: TrackId) -> float:
+    """The share of its highest clock that a GPU lacks; 0 where either is not known."""
+    clock = known(mean(trace, gpu, v.GPU_SM_CLOCK, WINDOW_NS, at_least=1))
+    highest = _fact(trace, gpu, GpuFact.MAX_SM_MHZ)
+    return 0.0 if clock is None or not highest else 1 - clock / highest
 
 
 def _is_hottest(trace: Trace, track: TrackId, witness: Metric) -> bool:
@@ -157,11 +165,11 @@ def _finding(trace: Trace, tracks: list[TrackId], cap: _Cap) -> Finding:
     at = "" if clock is None else f", SM clock {clock:.0f}{of} MHz"
     return Finding(
         rule=id,
-        severity=cap.severity,
+        severity=Severity.WARNING if cap is _POWER_CAP and _slower(trace, first) else cap.severity,
         subject=gpu_names(tracks),
         message=f"{cap.name}{on_gpus(tracks)}: {quantity(witness, cap.witness.unit)}{at}",
         evidence=tuple(evidence),
-        action=_power_action(trace, first, clock) if cap is _POWER_CAP else cap.action,
+        action=_power_action(trace, first) if cap is _POWER_CAP else cap.action,
         next_command=f"nvidia-smi -i {ids.gpu_index(first)} -q -d PERFORMANCE,POWER,TEMPERATURE",
         source=source,
     )
@@ -172,18 +180,22 @@ def _fact(trace: Trace, gpu: TrackId, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _power_action(trace: Trace, gpu: TrackId, clock: float | None) -> str:
+def _power_action(trace: Trace, gpu: TrackId) -> str:
     """What a higher limit would give, and whether there is one: memory keeps its clock under a power cap."""
-    slower = _slower(trace, gpu, clock)
-    effect = (
-        f"arithmetic, which limits it, is {percent(100 * slower)} slower for it"
-        if slower
-        else "for decode it matters little"
-    )
+    slower = _slower(trace, gpu)
     if not _is_highest(trace, gpu):
-        return f"{_of_limit(trace, gpu, f'-i {ids.gpu_index(gpu)} ')}; {effect}"
+        return f"{_of_limit(trace, gpu, f'-i {ids.gpu_index(gpu)} ')}; {_effect(trace, gpu, slower)}"
     instead = f": {less_arithmetic(trace)}" if slower else ""
-    return f"{effect}; {_of_limit(trace, gpu)}{instead}"
+    return f"{_effect(trace, gpu, slower)}; {_of_limit(trace, gpu)}{instead}"
+
+
+def _effect(trace: Trace, gpu: TrackId, slower: float) -> str:
+    if slower:
+        return f"arithmetic, which limits it, is {percent(100 * slower)} slower for it"
+    lost = _missing_clock(trace, gpu)
+    if _computes(trace, gpu) and lost >= _MUCH:
+        return f"prompts are up to {percent(100 * lost)} slower for it"
+    return "for decode it matters little"
 
 
 def _of_limit(trace: Trace, gpu: TrackId, of_gpu: str = "") -> str:
@@ -201,11 +213,14 @@ def _is_highest(trace: Trace, gpu: TrackId) -> bool:
     return limit is not None and most is not None and limit >= _HIGHEST * most
 
 
-def _slower(trace: Trace, gpu: TrackId, clock: float | None) -> float:
+def _slower(trace: Trace, gpu: TrackId) -> float:
     """The share of the clock that is missing where the tensor cores are what the work waits for; else 0."""
+    is_limit = _computes(trace, gpu) and (recent_mean(trace, gpu, v.GPU_TENSOR) or 0.0) >= BOUND_PERCENT
+    lost = _missing_clock(trace, gpu)
+    return lost if is_limit and lost >= _MUCH else 0.0
+
+
+def _computes(trace: Trace, gpu: TrackId) -> bool:
+    """Whether the tensor cores have more to do than memory has: prompts, not decode."""
     tensor, dram = (recent_mean(trace, gpu, metric) or 0.0 for metric in (v.GPU_TENSOR, v.GPU_DRAM))
-    highest = _fact(trace, gpu, GpuFact.MAX_SM_MHZ)
-    if clock is None or not highest or tensor < BOUND_PERCENT or tensor <= dram:
-        return 0.0
-    lost = 1 - clock / highest
-    return lost if lost >= _MUCH else 0.0
+    return tensor > dram

@@ -5,6 +5,7 @@ Long prompts are told by the wait for the GPU, short ones are not: both are requ
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -35,13 +36,16 @@ def likely_prompts(trace: Trace, steps: Sequence[EngineStep], slow: Sequence[Slo
     begun = _grown(trace, steps, v.SERVER_REQUESTS) + _grown(trace, steps, v.SERVER_RUNNING)
     if min(unexplained, begun) < _FEWEST or not _grown(trace, steps, v.SERVER_PROMPT_TOKENS):
         return None
-    if max(unexplained + told, begun) > _ABOUT_AS_MANY * min(unexplained + told, begun):
+    # Requests are counted all the time, steps where they are seen.
+    seen_s = math.fsum(one.end_ns - one.start_ns for one in steps) / NS_PER_S
+    begun_per_s = begun * NS_PER_S / (steps[-1].end_ns - steps[0].start_ns)
+    slow_per_s = (unexplained + told) / seen_s
+    if max(slow_per_s, begun_per_s) > _ABOUT_AS_MANY * min(slow_per_s, begun_per_s):
         return None
-    seconds = (steps[-1].end_ns - steps[0].start_ns) / NS_PER_S
-    beside = f" beside {told / seconds:.1f} steps/s that have a prompt" if told else ""
+    beside = f" beside {told / seen_s:.1f} steps/s that have a prompt" if told else ""
     return (
         f"slow steps whose cause is not seen are likely {'short ' if told else ''}prompts: "
-        f"{unexplained / seconds:.1f} such steps/s{beside}, and {begun / seconds:.1f} requests/s began"
+        f"{unexplained / seen_s:.1f} such steps/s{beside}, and {begun_per_s:.1f} requests/s began"
     )
 
 
