@@ -136,10 +136,17 @@ def csv_of(table: TableView, full_name: Callable[[int], str] | None = None) -> I
         yield csv_line((*plain, *([named(row)] if named else []), "; ".join(missing)))
 
 
-def csv_of_rows(rows: Iterable[Mapping[str, object]]) -> Iterator[str]:
-    """Rows of the same keys as lines of CSV: the keys are the titles; at the end of a row why cells are empty."""
+def csv_of_rows(rows: Iterable[Mapping[str, object]], titles: Sequence[str] = ()) -> Iterator[str]:
+    """Rows of the same keys as lines of CSV: the keys are the titles; at the end of a row why cells are empty.
+
+    Args:
+        rows: Without one there are no titles either,
+        titles: unless these are given.
+    """
+    if titles:
+        yield csv_line((*titles, "missing"))
     for i, row in enumerate(rows):
-        if i == 0:
+        if i == 0 and not titles:
             yield csv_line((*row, "missing"))
         cells = ("" if cell is None or isinstance(cell, Unknown) else cell for cell in row.values())
         missing = "; ".join(f"{key}: {cell}" for key, cell in row.items() if isinstance(cell, Unknown))

@@ -40,7 +40,5 @@ def _section(section: DiffSection, style: TextStyle) -> Iterator[str]:
     yield from heading(section.title, style)
     if section.table is not None and len(section.table):
         yield from table_lines(section.table, _ROWS, style)
-        if len(section.table) > _ROWS:
-            yield f"  and {len(section.table) - _ROWS} more (--format csv lists all)"
     for said in section.said:
         yield from wrapped(said, style, "  ", "    ")

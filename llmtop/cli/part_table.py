@@ -11,7 +11,7 @@ from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from llmtop.analysis.views import TableView
     from llmtop.cli.documents import Json
@@ -93,7 +93,14 @@ class WantedTable:
     each_range: bool = False
 
 
-def why_dashes(table: TableView, most: int) -> Iterator[str]:
-    """Why cells of the first rows are not known, each reason once: for formats in which a cell cannot say it."""
-    cells = (cell for i in range(min(most, len(table))) for cell in table.cells(i))
-    yield from dict.fromkeys(f"{UNKNOWN}: {cell.reason}" for cell in cells if isinstance(cell, Unknown))
+def why_dashes(table: TableView, most: int, shown: Sequence[int] | None = None) -> Iterator[str]:
+    """Why cells of the first rows are not known, each reason once: for formats in which a cell cannot say it.
+
+    Args:
+        table: The table.
+        most: Rows that are shown.
+        shown: Columns that are; None for all.
+    """
+    rows = (table.cells(i) for i in range(min(most, len(table))))
+    cells = (row[i] for row in rows for i in (range(len(row)) if shown is None else shown))
+    yield from dict.fromkeys(f"{UNKNOWN}: {one.general or one.reason}" for one in cells if isinstance(one, Unknown))

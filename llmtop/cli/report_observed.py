@@ -39,13 +39,14 @@ _CAUSES = (
     Column("excess", "longer by", "ns", 10, help="all of them together, than as many median steps"),
     Column("longest", "longest", "ns", 10),
 )
+_OF_CAUSES = ("cause", "slow_steps", "excess_s", "longest_s")
 _OF_THREADS = ("name", "role", "pid", "tid", "on_cpu", "run_queue", "blocked", "sync", "causes")
 """Columns of the pane that are of interest once it is over."""
 _NO_RECORDING = Unknown("it is told of recordings alone", "llmtop record --attach PID -o FILE")
 _LEAST = 0.01
 """Share of its time on a CPU, or ready for one, below which a thread has no row where there are many."""
 _MANY = 12
-"""Rows of threads: so many are shown whatever they do. A lock and a pool without work look alike."""
+"""So many threads are shown whatever they do. A lock and a pool without work look alike."""
 
 
 def budget_of_recording(trace: Trace, wanted: WantedTable) -> PartTable[TokenBudget]:
@@ -72,7 +73,7 @@ def steps_of_recording(trace: Trace, wanted: WantedTable) -> PartTable[StepsView
         found,
         rows_of=_causes,
         document_of=lambda view: {"by": wanted.by, **steps_of(view)},
-        csv_of=lambda view: csv_of_rows(_cause_records(view)),
+        csv_of=lambda view: csv_of_rows(_cause_records(view), _OF_CAUSES),
         said=lambda: list(_counted_said(trace, found) if isinstance(found, Unknown) else _steps_said(found)),
         more=_all_of(wanted),
     )
@@ -186,12 +187,8 @@ def _causes(view: StepsView) -> RowTable:
 
 def _cause_records(view: StepsView) -> Iterator[dict[str, Cell]]:
     for cause, slow in _by_cause(view):
-        yield {
-            "cause": cause,
-            "slow_steps": len(slow),
-            "excess_s": _excess_ns(slow) / NS_PER_S,
-            "longest_s": _longest_ns(slow) / NS_PER_S,
-        }
+        told = (cause, len(slow), _excess_ns(slow) / NS_PER_S, _longest_ns(slow) / NS_PER_S)
+        yield dict(zip(_OF_CAUSES, told, strict=True))
 
 
 def _steps_said(view: StepsView) -> Iterator[str]:
@@ -199,6 +196,8 @@ def _steps_said(view: StepsView) -> Iterator[str]:
     gpu = percent(100 * view.gpu_share)
     seen = f"{len(view.newest)} steps of {quantity(view.span_s, 's')}"
     yield f"{view.loop.name}: {times}, waits for the GPU {gpu} of the median step; {len(view.slow)} of {seen} stand out"
+    if view.others:
+        yield f"{counted(view.others, 'other thread')} that make steps are not in it"
     if view.tail is not None:
         yield view.tail.sentence
     yield from view.notes
@@ -221,10 +220,11 @@ def _threads(trace: Trace, view: ThreadsView) -> RowTable:
     table = threads_table(trace, view)
     cpu, queue = (next(i for i, one in enumerate(table.columns) if one.key == key) for key in ("on_cpu", "run_queue"))
     places = [i for i, column in enumerate(table.columns) if column.key in _OF_THREADS]
-    is_whole = len(table) <= _MANY
+    is_whole = len(view.rows) <= _MANY
     pairs = zip(table.keys, table.rows, strict=True)
     told = [(key, row) for key, row in pairs if is_whole or _active(row[cpu], row[queue])]
-    rows = [[row[i] for i in places] for _, row in told]
+    several = next(i for i, one in enumerate(table.columns) if one.key == "tid")
+    rows = [[None if i == several and isinstance(row[i], Unknown) else row[i] for i in places] for _, row in told]
     columns, widest = fitted([table.columns[i] for i in places], rows)
     return RowTable(columns, tuple(rows), tuple(key for key, _ in told), widest)
 

@@ -35,7 +35,6 @@ from llmtop.analysis.timeline.causes import MEANINGS
 from llmtop.analysis.timeline.idle_view import ASCII_LEVELS, BLOCKS, IdleOfGpu, IdleRow, IdleView, idle_view, picture
 from llmtop.analysis.timeline.span_rows import TITLES
 from llmtop.analysis.timeline.work import gpu_title
-from llmtop.cli.part_table import why_dashes
 from llmtop.cli.report_rows import UNKNOWN, counted, kernel_rows, total_row
 from llmtop.cli.text_layout import (
     NARROWEST_NAME,
@@ -230,11 +229,7 @@ def _by(by: PartTable[Any], style: TextStyle) -> Iterator[str]:
     yield from heading(by.title, style)
     table = by.rows()
     if not isinstance(table, Unknown):
-        yield from table_lines(table, _PARTS, style)
-        if len(table) > _PARTS:
-            yield f"  and {len(table) - _PARTS} more ({by.more} lists all)"
-        for why in why_dashes(table, _PARTS):
-            yield from wrapped(why, style, "  ", "    ")
+        yield from table_lines(table, _PARTS, style, by.more)
     for said in by.sentences():
         yield from wrapped(said, style, "  ", "    ")
 

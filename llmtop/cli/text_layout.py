@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from llmtop.analysis.kernels.names import shorten_kernel
 from llmtop.analysis.tables import leave_out
+from llmtop.cli.part_table import why_dashes
 from llmtop.cli.report_rows import cell_texts
 from llmtop.frozen import frozen
 from llmtop.text import shorten
@@ -104,8 +105,8 @@ def wrapped(text: str, style: TextStyle, indent: str, hanging: str | None = None
     )
 
 
-def table_lines(table: TableView, most: int, style: TextStyle) -> Iterator[str]:
-    """The first rows, with as many columns as fit; the names take what is left over."""
+def table_lines(table: TableView, most: int, style: TextStyle, more: str = "--format csv") -> Iterator[str]:
+    """The first rows, with as many columns as fit, and why cells of them are not known; names take what is left."""
     columns = table.columns
     rows = [cell_texts(table.cells(i), columns) for i in range(min(most, len(table)))]
     titles = [column.title for column in columns]
@@ -116,6 +117,10 @@ def table_lines(table: TableView, most: int, style: TextStyle) -> Iterator[str]:
     widths[name] = style.name_width(whole, widths[name] + style.width - 1 - sum(widths[i] + 2 for i in shown))
     for texts in (titles, *rows):
         yield from row_lines(texts, columns, shown, widths, style)
+    if len(table) > most:
+        yield f"  and {len(table) - most} more ({more} lists all)"
+    for why in why_dashes(table, most, shown):
+        yield from wrapped(why, style, "  ", "    ")
 
 
 def fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:

@@ -85,7 +85,7 @@ def test_a_power_cap_is_told_with_its_length_and_what_to_do() -> None:
     caps = [one for one in found if one.what == "power cap"]
     assert [one.where for one in caps] == ["GPUs 0 1"]
     assert caps[0].meaning == "the clock is held down, for 20 s or more so far"
-    assert "nvidia-smi -pl" in caps[0].action
+    assert "nvidia-smi -i 0,1 -pl" in caps[0].action
     assert caps[0].severity is Severity.INFO
 
 
@@ -96,7 +96,7 @@ def test_nobody_is_told_to_raise_a_power_limit_that_is_the_highest() -> None:
     caps = [one for one in events(replace(trace, tracks={**trace.tracks, **told})) if one.what == "power cap"]
     assert {one.where: one.action for one in caps} == {
         "GPU 0": "its power limit is the highest it has (700 W)",
-        "GPU 1": "raise the power limit if the node allows it (nvidia-smi -pl 900)",
+        "GPU 1": "raise the power limit if the node allows it (nvidia-smi -i 1 -pl 900)",
     }
 
 

@@ -7,24 +7,29 @@ import io
 import json
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
 
+from llmtop import vocabulary as v
 from llmtop.analysis.pages.token_budget import TokenBudget, token_budget
 from llmtop.analysis.server.steps_view import StepsView, steps_view
 from llmtop.analysis.threads.shares import ThreadsView, threads_view
 from llmtop.cli import main
-from llmtop.cli.part_table import WantedTable
+from llmtop.cli.part_table import PartTable, WantedTable
 from llmtop.cli.report import report
 from llmtop.cli.report_observed import OBSERVED
 from llmtop.demo.replays import REPLAYS
-from llmtop.model import Trace, Unknown
+from llmtop.model import Series, Trace, Unknown
 from llmtop.parsers.registry import load
 from tests.cli.by_tables import report_by
 from tests.cli.test_report_by import SCHEMA, SERIES_ALONE
 from tests.kernel_traces import TIMELINE
 from tests.live_traces import live_trace
+
+if TYPE_CHECKING:
+    from llmtop.analysis.views import TableView
 
 
 @lru_cache(maxsize=1)
@@ -80,6 +85,7 @@ def test_slow_steps_are_counted_by_their_cause(capsys: pytest.CaptureFixture[str
     assert excess == sorted(excess, reverse=True)
     assert sum(excess) == pytest.approx(sum(one.excess_ns for one in view.slow) / 1e9)
     assert json.loads(asked("engine-steps", "json", capsys))["by"]["slow_count"] == len(view.slow)
+    assert asked("engine-steps", "csv", capsys).startswith("cause,slow_steps,excess_s,longest_s,")
     said = section("Engine steps", "md")
     assert f"{len(view.slow)} of {len(view.newest)} steps" in said
     assert view.tail is not None
@@ -147,3 +153,42 @@ def test_a_recording_of_gpus_alone_has_none_of_them() -> None:
 def test_a_dash_has_its_reason_once_below_the_table(kind: str) -> None:
     text = report_by(SERIES_ALONE, kind, None).replace("\\", "")
     assert text.count("–: a counter tells with its second sample how fast it grows") == 1
+
+
+def test_a_csv_of_no_slow_step_has_its_titles() -> None:
+    calm = load(REPLAYS["gpu-power-cap"].path)
+    view = steps_view(calm)
+    assert isinstance(view, StepsView)
+    table = OBSERVED["engine-steps"](calm, WantedTable("engine-steps"))
+    found = replace(table, found=replace(view, slow=()))
+    assert "".join(found.csv()) == "cause,slow_steps,excess_s,longest_s,missing\n"
+    assert len(rows_of(found)) == 0
+
+
+def rows_of(table: PartTable[Any]) -> TableView:
+    rows = table.rows()
+    assert not isinstance(rows, Unknown)
+    return rows
+
+
+def test_requests_that_came_and_went_between_two_looks_have_no_step() -> None:
+    trace = recorded()
+    idle = {("server", v.SERVER_RUNNING.name), ("server", v.SERVER_WAITING.name)}
+    nothing = {
+        key: Series.of(key[0], one.metric, one.source, [(t, 0.0) for t, _ in one])
+        for key, one in trace.series.items()
+        if ("server" if key[0].startswith("server") else "", key[1]) in idle or key[1].startswith("gpu.")
+    }
+    table = OBSERVED["budget"](replace(trace, series={**trace.series, **nothing}), WantedTable("budget"))
+    (said,) = table.sentences()
+    assert said == "requests came and went between two looks: how long their steps took is not known"
+
+
+def test_rows_of_several_threads_tell_what_they_wait_for_on_the_mean() -> None:
+    trace = recorded()
+    table = rows_of(OBSERVED["threads"](trace, WantedTable("threads")))
+    names = [column.key for column in table.columns]
+    rows = [dict(zip(names, table.cells(i), strict=True)) for i in range(len(table))]
+    crowd = next(row for row in rows if row["name"] == "VLLM::EngineCor ×25")
+    assert str(crowd["causes"]).startswith("futex 7")
+    assert crowd["tid"] is None

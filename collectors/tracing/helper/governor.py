@@ -33,8 +33,9 @@ LONGEST_REST_S = 1800.0
 CREDIT_S = 1.0
 """What the budget pays for in so many seconds may be overspent before anything is shed: a small burst is no reason, a
 great one is within the next look, a fifth of a second later."""
-MEAN_S = 5.0
-"""What looking has cost on the mean: half of what that was is forgotten after so long."""
+MEAN_S, HIGH_S = 5.0, 30.0
+"""What looking has cost on the mean, and what that was at most: half of each is forgotten after so long. What goes to
+others by the second is not taken back by each burst."""
 OUTSIDE_NS = 90.0
 """What a switch with its wake-up costs beside the time that the scheduler's programs run for: the way there and back.
 Measured on a Xeon by benchmarks/ebpf_overhead.py (290 ns of CPU time a switch) and the kernel's own clock (200 ns)."""
@@ -156,8 +157,8 @@ class Governor:
         self.stacks = stacks
         self.rung = self._least_telling() if is_careful else 0
         self._overspent_ns = 0.0
-        self._mean_ns = self.budget_ns
-        """What looking has cost of late, in ns per second."""
+        self._mean_ns = self._high_ns = self.budget_ns
+        """What looking has cost of late, in ns per second, and at most."""
         self._rest_s = 0.0 if is_careful else REST_S
         self._rested_s = 0.0
 
@@ -174,7 +175,7 @@ class Governor:
     @property
     def spare_ns(self) -> float:
         """What it leaves of its budget to others, in ns per second. Slices of the time are as many as it pays for."""
-        return 0.0 if self.effort.sliced else max(0.0, self.budget_ns - self._mean_ns)
+        return max(0.0, self.budget_ns - self._high_ns)
 
     def learn(self, kind: str, ns: float) -> None:
         """What a hit of this kind has cost here."""
@@ -196,7 +197,8 @@ class Governor:
         """Take the load since the last time into account; whether the effort changed."""
         before = self.effort
         excess_ns = self._excess_ns(load, before)
-        self._mean_ns += (self.budget_ns + excess_ns - self._mean_ns) * (1 - 0.5 ** (elapsed_s / MEAN_S))
+        is_counted = before.scheduler and not before.sliced
+        self._remember(self.budget_ns + excess_ns if is_counted else self.budget_ns, elapsed_s)
         self._overspent_ns = max(0.0, self._overspent_ns + excess_ns * elapsed_s)
         if excess_ns > 0:
             self._rested_s = 0.0
@@ -207,6 +209,10 @@ class Governor:
             if self.rung and self._rested_s >= self._rest_s:
                 self._step_up(load)
         return self.effort != before
+
+    def _remember(self, ns: float, elapsed_s: float) -> None:
+        self._mean_ns += (ns - self._mean_ns) * (1 - 0.5 ** (elapsed_s / MEAN_S))
+        self._high_ns = max(self._mean_ns, self._high_ns * 0.5 ** (elapsed_s / HIGH_S))
 
     def _step_down(self, load: EventLoad) -> None:
         """The first rung that fits; each fall makes the rest before the next try longer."""

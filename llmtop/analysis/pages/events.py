@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -120,6 +121,9 @@ def events_table(found: Iterable[Event], now_ns: int) -> RowTable:
 
 # Clock limits
 
+_ONE_GPU = re.compile(r" -i \d+ ")
+"""How a command names the GPU that it is for."""
+
 
 def clock_episodes(series: Series, end_ns: int, hold_ns: int = HOLD_NS) -> Iterator[Episode]:
     """The times in which something held the clock down, by reason, as they end.
@@ -152,10 +156,12 @@ def _together(limits: Iterable[Event]) -> Iterator[Event]:
     """What happened to several GPUs at one moment as one event: eight that reach their power cap are one thing."""
     groups: dict[tuple[int, str, str, str], list[Event]] = {}
     for event in limits:
-        groups.setdefault((event.t_ns, event.what, event.meaning, event.action), []).append(event)
-    for members in groups.values():
-        numbers = " ".join(event.where.removeprefix("GPU ") for event in members)
-        yield members[0] if len(members) == 1 else replace(members[0], where=f"GPUs {numbers}")
+        key = event.t_ns, event.what, event.meaning, _ONE_GPU.sub("", event.action)
+        groups.setdefault(key, []).append(event)
+    for first, *others in groups.values():
+        numbers = [event.where.removeprefix("GPU ") for event in (first, *others)]
+        action = _ONE_GPU.sub(f" -i {','.join(numbers)} ", first.action)
+        yield replace(first, where=f"GPUs {' '.join(numbers)}", action=action) if others else first
 
 
 def _of_episode(trace: Trace, gpu: TrackId, episode: Episode) -> Event:

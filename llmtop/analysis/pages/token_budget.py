@@ -38,6 +38,7 @@ from llmtop.analysis.roofline.efficiency import (
 )
 from llmtop.analysis.roofline.model_facts import ModelSize, model_size
 from llmtop.analysis.series.readings import counter_rate, mean, server_track, target_gpus, why_kind_missing, why_no_gpu
+from llmtop.analysis.series.recorded import told_of
 from llmtop.analysis.server.tokens import output_tokens, prompt_tokens
 from llmtop.analysis.threads.cells import COLLECTING, CUDA_SYNC, ON_CPU, WORKING
 from llmtop.analysis.threads.idle_causes import UNKNOWN, idle_causes
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
     from llmtop.model import Quantity, Target, Trace, Track
 
 _NO_STEPS = Unknown("no step was made in the window", "send the server a request", UnknownKind.PASSING)
+_BETWEEN_LOOKS = Unknown("requests came and went between two looks: how long their steps took is not known")
+_OF_THE_FLOOR = 0.5
+"""Of the least time that a step takes, below which the time with requests was not seen as such."""
 _NOT_SHARED = Unknown("no layer of the model is shared between GPUs")
 FLOOR = frozenset({BudgetPart.WEIGHTS, BudgetPart.KV_CACHE, BudgetPart.COMPUTE})
 """What a decode step cannot do without, on these GPUs and in this number format."""
@@ -155,10 +159,12 @@ class _Window:
         return SharedStep(self.trace, self.gpus, self.size, tokens, self.per_s, self.window_ns)
 
 
-def _budget(looked: _Window, model: Sequence[BudgetTerm]) -> TokenBudget:
+def _budget(looked: _Window, model: Sequence[BudgetTerm]) -> TokenBudget | Unknown:
     trace, gpus, window_ns = looked.trace, looked.gpus, looked.window_ns
     idle, sent = _idle(trace, gpus, window_ns), communication_term(looked.shared)
     step_s = (1.0 if isinstance(idle, Unknown) else 1.0 - idle.without_request) / looked.per_s
+    if step_s < _OF_THE_FLOOR * sum(term.seconds for term in model if term.part in FLOOR) or step_s <= 0:
+        return _BETWEEN_LOOKS
     terms = [*model, *([sent] if isinstance(sent, BudgetTerm) else []), *_late_cpu(idle, looked.per_s)]
     rest_s = step_s - sum(term.seconds for term in terms)
     source = f"what is left of {_ms(step_s)} ({looked.steps.source})"
@@ -168,7 +174,7 @@ def _budget(looked: _Window, model: Sequence[BudgetTerm]) -> TokenBudget:
     own = looked.target, looked.server, gpus, looked.size
     step = MeasuredStep(trace, *own, terms, step_s, running, tokens, looked.per_s, window_ns)
     tax = _scaling_tax(sent, step_s, rest_s)
-    notes = (*_notes(looked, idle, rest_s), *_notes_of_several(looked.shared, sent, tax), *_notes_of_gains(step))
+    notes = (*_notes(looked, idle, rest_s), *_notes_of_several(looked.shared, sent, tax), *_notes_of_gains(trace, step))
     return TokenBudget(
         step_s,
         running,
@@ -198,7 +204,7 @@ def _of_the_model(looked: _Window) -> list[BudgetTerm] | Unknown:
     if isinstance(bandwidth, Unknown):
         return bandwidth
     batch = mean(looked.trace, looked.server.id, v.SERVER_RUNNING, looked.window_ns)
-    cache = kv_bytes_in_use(looked.trace, size)
+    cache = kv_bytes_in_use(looked.trace, size, looked.window_ns)
     weights = size.weight_bytes_per_step(1.0 if isinstance(batch, Unknown) else batch)
     terms = [_read(BudgetPart.WEIGHTS, weights, bandwidth, size)]
     if not isinstance(cache, Unknown):
@@ -288,9 +294,9 @@ def _notes(looked: _Window, idle: _Idle | Unknown, rest_s: float) -> Iterator[st
         yield f"the parts overlap by {_ms(-rest_s)}, or the window's steps were uneven"
 
 
-def _notes_of_gains(step: MeasuredStep) -> Iterator[str]:
+def _notes_of_gains(trace: Trace, step: MeasuredStep) -> Iterator[str]:
     if (why := why_no_larger_batch(step)) is not None:
-        yield f"what a larger batch would gain is not told: {why}"
+        yield f"what a larger batch would gain is not told: {told_of(trace, why)}"
 
 
 def _notes_of_several(

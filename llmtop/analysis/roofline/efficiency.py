@@ -118,14 +118,14 @@ def computed_tokens_per_s(trace: Trace, window_ns: int = WINDOW_NS) -> Quantity 
     return Quantity(computed, "tokens/s", f"prompt tokens not cached, and output tokens{note}")
 
 
-def kv_bytes_in_use(trace: Trace, size: ModelSize) -> float | Unknown:
-    """Bytes of KV cache in use: what a decode step over all running requests reads of it."""
+def kv_bytes_in_use(trace: Trace, size: ModelSize, window_ns: int = 0) -> float | Unknown:
+    """Bytes of KV cache in use: what a decode step over all running requests reads of it. Over a window the mean."""
     server = server_track(trace)
     if server is None:
         return why_kind_missing(trace, TrackKind.SERVER)
     if size.kv_bytes_per_token is None:
         return Unknown("the model's KV heads are not known without its config.json")
-    held = kv_tokens_in_use(trace, server)
+    held = kv_tokens_in_use(trace, server, window_ns)
     return held if isinstance(held, Unknown) else held * size.kv_bytes_per_token
 
 

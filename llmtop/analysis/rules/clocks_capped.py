@@ -184,7 +184,7 @@ def _power_action(trace: Trace, gpu: TrackId) -> str:
     """What a higher limit would give, and whether there is one: memory keeps its clock under a power cap."""
     slower = _slower(trace, gpu)
     if not _is_highest(trace, gpu):
-        return f"{_of_limit(trace, gpu, f'-i {ids.gpu_index(gpu)} ')}; {_effect(trace, gpu, slower)}"
+        return f"{_of_limit(trace, gpu)}; {_effect(trace, gpu, slower)}"
     instead = f": {less_arithmetic(trace)}" if slower else ""
     return f"{_effect(trace, gpu, slower)}; {_of_limit(trace, gpu)}{instead}"
 
@@ -198,13 +198,13 @@ def _effect(trace: Trace, gpu: TrackId, slower: float) -> str:
     return "for decode it matters little"
 
 
-def _of_limit(trace: Trace, gpu: TrackId, of_gpu: str = "") -> str:
+def _of_limit(trace: Trace, gpu: TrackId) -> str:
     """How the power limit is raised, or that there is no higher one."""
     most = _fact(trace, gpu, GpuFact.MAX_POWER_W)
     if _is_highest(trace, gpu):
         return f"its power limit is the highest it has ({most:.0f} W)"
     to = "" if most is None else f" {most:.0f}"
-    return f"raise the power limit if the node allows it (nvidia-smi {of_gpu}-pl{to})"
+    return f"raise the power limit if the node allows it (nvidia-smi -i {ids.gpu_index(gpu)} -pl{to})"
 
 
 def _is_highest(trace: Trace, gpu: TrackId) -> bool:

@@ -72,9 +72,10 @@ def _whole(fact: object) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
 
 
-def kv_tokens_in_use(trace: Trace, server: Track) -> float | Unknown:
-    """Tokens that a server's KV cache holds now."""
-    usage = latest(trace, server.id, v.SERVER_KV_USAGE)
+def kv_tokens_in_use(trace: Trace, server: Track, window_ns: int = 0) -> float | Unknown:
+    """Tokens that a server's KV cache holds now; over a window on the mean."""
+    key = server.id, v.SERVER_KV_USAGE
+    usage = mean(trace, *key, window_ns, at_least=1) if window_ns else latest(trace, *key)
     if isinstance(usage, Unknown):
         return usage
     capacity = kv_capacity(server)

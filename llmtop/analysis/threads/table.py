@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -102,7 +103,19 @@ def _cells(trace: Trace, rows: Sequence[ThreadRow]) -> Iterator[Cell]:
         yield told_why_absent(trace, first.track, metric) or _NOT_SEEN if share is None else share
     yield from _garbage(trace, rows)
     yield facts.get(ThreadFact.CPUS, _NOT_READ)
-    yield causes_text(shares)
+    yield causes_text(_together(rows, shares))
+
+
+def _together(rows: Sequence[ThreadRow], first: Shares) -> Shares:
+    """What threads were blocked on, on the mean: those of one name may wait for different things."""
+    known = [row.shares for row in rows if isinstance(row.shares, Shares)]
+    if len(known) < 2:
+        return first
+    sums: defaultdict[str, float] = defaultdict(float)
+    for shares in known:
+        for cause, share in shares.blocked:
+            sums[cause] += share / len(known)
+    return replace(first, blocked=tuple(sorted(sums.items(), key=lambda item: (-item[1], item[0]))))
 
 
 def _garbage(trace: Trace, rows: Sequence[ThreadRow]) -> Iterator[Cell]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from llmtop.collectors.tracing.bpftrace.budget import LADDER as BPFTRACE_LADDER
 from llmtop.collectors.tracing.bpftrace.budget import NS_PER_HIT as BPFTRACE_NS_PER_HIT
 from llmtop.collectors.tracing.helper.governor import (
+    HIGH_S,
     LADDER,
     LIGHT,
     LONGEST_REST_S,
@@ -309,17 +310,22 @@ def test_bpftrace_costs_more_than_our_own_programs() -> None:
 def test_what_is_left_of_the_budget_is_what_looking_has_not_cost_of_late() -> None:
     governor, switch = Governor(0.01, ladder=(OFF,)), NS_PER_HIT["switch"]
     assert governor.spare_ns == 0, "nothing is known yet of what looking costs"
-    for _ in range(100):
+    for _ in range(1000):
         governor.judge(EventLoad(switches=2_000), 1.0)
     assert governor.spare_ns == pytest.approx(1e7 - 2_000 * switch)
     governor.judge(EventLoad(switches=4_000), MEAN_S)
     assert governor.spare_ns == pytest.approx(1e7 - 3_000 * switch), "half by now, half by before"
+    governor.judge(EventLoad(), MEAN_S)
+    high = 3_000 * switch * 0.5 ** (MEAN_S / HIGH_S)
+    assert governor.spare_ns == pytest.approx(1e7 - high), "a quiet moment is soon over"
     governor.judge(EventLoad(switches=100_000), MEAN_S)
     assert governor.spare_ns == 0
 
 
-def test_slices_of_the_time_leave_nothing() -> None:
-    governor = Governor(0.01, ladder=(SLICED,))
+@pytest.mark.parametrize("effort", [SLICED, NOTHING])
+def test_where_threads_are_not_followed_all_the_time_nothing_is_left(effort: Effort) -> None:
+    """Slices are as many as the budget pays for; and what following would cost is not counted then."""
+    governor = Governor(0.01, ladder=(effort,))
     for _ in range(100):
         governor.judge(EventLoad(), 1.0)
     assert governor.spare_ns == 0

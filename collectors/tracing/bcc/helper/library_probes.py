@@ -20,6 +20,8 @@ from .uprobes import Uprobes
 
 _ATTACH_NS = 1e6
 """What attaching and detaching costs a process, at most: the kernel writes into its code while it may map nothing."""
+_FOR_WINDOWS = 0.1
+"""Of the budget, however much the probes take that are there all the time."""
 _HURRY = -10
 """The nice value of the helper while a window is open."""
 SAMPLED = "sampled"
@@ -166,12 +168,18 @@ class LibraryProbes:
             # Launches first: they are the most.
             for kind in sorted(sampled, key=KINDS.index, reverse=True):
                 self._release(process, f"{SAMPLED} {kind}")
-        self._account.spend(process.cost_ns(began, self._counted(process)) + _ATTACH_NS, time.monotonic())
+        self._charge(process.cost_ns(began, self._counted(process)) + _ATTACH_NS)
         inside = {name: sums for name, sums in growth(opened.functions, closed.functions).items() if sums[0]}
         process.learn(opened, closed)
         self._sums.absorb()
         self._end_calls(process, sampled)
         self._settle(process, inside, (closed.at_ns - opened.at_ns) / 1e9)
+
+    def _charge(self, ns: float) -> None:
+        """Have a window paid for by what the probes that are there all the time leave of the budget."""
+        steady_ns = sum(sum(one.sampling.steady_rates.values()) for one in self.processes.values())
+        left = max(_FOR_WINDOWS, 1 - steady_ns / self._account.budget_ns)
+        self._account.spend(ns / left, time.monotonic())
 
     def _when_seen_enough(self, process: ProcessLibraries, opened: Counted) -> Counted:
         """What was counted at the end of a window: a longer one, until a whole step, where others held none."""
