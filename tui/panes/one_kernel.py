@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from textual.strip import Strip
 
     from llmtop.model import Trace
+    from llmtop.tui.aside import Analysed
     from llmtop.tui.render.look import Look
 
 _OF_TIMELINES = Unknown("a timeline has no counters of kernels", "Session has the command of Nsight Compute that does")
@@ -89,6 +90,17 @@ class OneKernelPane(PagedPane[C], Generic[C]):
             return
         self.leave_kernel()
         analyse_on_thread(self, trace, self.view)
+
+    def is_late(self, result: object) -> bool:
+        """Whether it is of a kernel that was asked for before another one: threads may end in any order."""
+        if self._wanted is None or self._trace is None or not isinstance(result, KernelChoice):
+            return False
+        return kernels_of(self._trace).place(self._wanted) != result.at
+
+    def on_analysed(self, message: Analysed) -> None:
+        message.prevent_default()  # Textual would call the base's too
+        if not self.is_late(message.result):
+            super().on_analysed(message)
 
     def leave_kernel(self) -> None:
         """Forget what is of the kernel that is shown: another one comes."""

@@ -78,7 +78,8 @@ class SourcePane(OneKernelPane[SourceView], SearchedPane[SourceView]):
         if isinstance(message.of, KernelSource):
             self._take_assembly(message.of, message.result)
             return
-        if isinstance(message.result, SourceView) and not isinstance(message.result.source, Unknown):
+        is_new = isinstance(message.result, SourceView) and not self.is_late(message.result)
+        if is_new and not isinstance(message.result.source, Unknown):
             self._begin(message.result.source)
         super().on_analysed(message)
 
