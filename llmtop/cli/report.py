@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 FORMATS = ("text", "json", "md", "csv", "html")
+_FOR_PEOPLE = ("text", "md", "html")
 STACK_FORMATS = ("folded", "speedscope")
 TRACE_FORMATS = ("perfetto",)
 OF_KERNELS = (
@@ -293,7 +294,7 @@ def report(
         each_range: NVTX ranges by their full names.
         by: A table that is added; as CSV that table alone. A file of series alone has theirs unasked.
     """
-    by = by or _unasked(trace)
+    by = by or _unasked(trace, kind)
     match kind:
         case "text":
             from llmtop.cli.report_text import report_text
@@ -329,8 +330,11 @@ def _document(trace: Trace, kind: str, *, each_range: bool, by: PartTable[Any] |
             return report_html(trace, each_range=each_range, by=by)
 
 
-def _unasked(trace: Trace) -> PartTable[Any] | None:
-    """What a tool has printed; else series, of a trace that has little else: a recording, a file of series alone."""
+def _unasked(trace: Trace, kind: str) -> PartTable[Any] | None:
+    """What a tool has printed; else series, of a trace that has little else: a recording, a file of series alone.
+
+    Of a recording with what comes before its numbers, in formats for people.
+    """
     from llmtop.analysis.series.summary import has_series_alone
 
     for by, told in zip(OF_PRINTED, (trace.counts, trace.scheduling, trace.cache_lines, trace.accesses), strict=True):
@@ -339,7 +343,7 @@ def _unasked(trace: Trace) -> PartTable[Any] | None:
     if not (has_series_alone(trace) or (trace.origin.is_observed and trace.series)):
         return None
     series = _all_of(trace, "series")
-    if not trace.origin.is_observed:
+    if not trace.origin.is_observed or kind not in _FOR_PEOPLE:
         return series
     from llmtop.cli.report_observed import observed_parts
 

@@ -11,10 +11,10 @@ from llmtop.analysis.kernels.nvtx_ranges import only_range
 from llmtop.analysis.kernels.source_table import CodeBy
 from llmtop.analysis.pages.cut import only_begun_in, only_time
 from llmtop.analysis.timeline.listed import Listed
+from llmtop.cli.report import OF_RECORDINGS
 from llmtop.cli.report_levels import levels_by
 from llmtop.cli.report_listed import listed_by
 from llmtop.cli.report_memory import memory_over_time
-from llmtop.cli.report_observed import OBSERVED, observed_by
 from llmtop.cli.report_occupancy import occupancy_by
 from llmtop.cli.report_pages import PAGES, pages_by
 from llmtop.cli.report_printed import PRINTED, printed_by
@@ -65,17 +65,24 @@ def _meanwhile(trace: Trace, name: str) -> Trace | Unknown:
     return only_time(trace, max(0, times.start_ns - trace.start_ns), times.end_ns - trace.start_ns)
 
 
+def _observed_by(trace: Trace, wanted: WantedTable) -> PartTable[Any]:
+    # Imported here: with it comes all that a snapshot says, and reports of tools have no use for it.
+    from llmtop.cli.report_observed import observed_by
+
+    return observed_by(trace, wanted)
+
+
 _MEANWHILE = 'from the begin of the first to the end of the last range "{}"'
-_OF_RECORDINGS = (*OBSERVED, "series")
+_TOLD_OF_RECORDINGS = (*OF_RECORDINGS, "series")
 _OF_REPORTS = Unknown(
-    "a recording has no kernels and no timeline, but numbers over time", f"--by {' or '.join(_OF_RECORDINGS)}"
+    "a recording has no kernels and no timeline, but numbers over time", f"--by {' or '.join(_TOLD_OF_RECORDINGS)}"
 )
 _KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(By, _Kind(time_by, _whole)),
     **dict.fromkeys(Listed, _Kind(listed_by, _asked_for, 'asked for in the ranges "{}"')),
     "memory": _Kind(memory_over_time, _meanwhile, _MEANWHILE),
     "series": _Kind(series_over_time, _meanwhile, _MEANWHILE),
-    **dict.fromkeys(OBSERVED, _Kind(observed_by, _meanwhile, _MEANWHILE)),
+    **dict.fromkeys(OF_RECORDINGS, _Kind(_observed_by, _meanwhile, _MEANWHILE)),
     **dict.fromkeys(PRINTED, _Kind(printed_by, _whole)),
     **dict.fromkeys(CodeBy, _Kind(code_by, only_range)),
     "occupancy": _Kind(occupancy_by, only_range),
@@ -92,7 +99,7 @@ def part_table(trace: Trace, wanted: WantedTable) -> PartTable[Any]:
         FileError: The trace has no ranges of the name that it is to be cut to.
     """
     kind = _KINDS[wanted.by]
-    if trace.origin.is_observed and wanted.by not in _OF_RECORDINGS:
+    if trace.origin.is_observed and wanted.by not in _TOLD_OF_RECORDINGS:
         return replace(kind.make(trace, wanted), found=_OF_REPORTS)
     if not wanted.within:
         return kind.make(trace, wanted)

@@ -192,3 +192,15 @@ def test_rows_of_several_threads_tell_what_they_wait_for_on_the_mean() -> None:
     crowd = next(row for row in rows if row["name"] == "VLLM::EngineCor ×25")
     assert str(crowd["causes"]).startswith("futex 7")
     assert crowd["tid"] is None
+
+
+def test_formats_for_programs_work_out_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: Trace) -> None:
+        raise AssertionError("nobody reads it")
+
+    monkeypatch.setattr("llmtop.cli.report_observed.observed_parts", fails)
+    trace = recorded()
+    assert json.loads("".join(report(trace, "json")))["by"]["by"] == "series"
+    assert "".join(report(trace, "csv")).startswith("track,")
+    with pytest.raises(AssertionError, match="nobody reads it"):
+        "".join(report(trace, "text"))

@@ -252,8 +252,17 @@ def test_the_border_says_what_fits_and_how_causes_are_known() -> None:
     assert said(PROBED, 65) == f"last 10 s  {short}  exact (eBPF)"
     assert said(PROBED, 60) == f"10 s  {short}  exact (eBPF)", "other panes are of other times"
     assert said(PROBED, 57) == f"{short}  exact (eBPF)"
+    assert said(PROBED, 50) == f"10 s  {short}"
     assert said(PROBED, 10) == short
     assert said(threads(), 64) == "5, last 10 s  █ on-CPU  ▓ run queue  ░ blocked  causes sampled"
+
+
+def test_the_border_of_a_small_terminal_says_in_how_much_of_the_time_sleeps_were_seen() -> None:
+    known = [(row, row.shares) for row in PROBED.rows if isinstance(row.shares, Shares)]
+    sampled = tuple(replace(row, shares=replace(one, are_causes_exact=False, looked=0.45)) for row, one in known)
+    view = replace(PROBED, rows=sampled)
+    assert said(view, 100).endswith("  sampled in 45% of the time (eBPF)")
+    assert said(view, 68) == "10 s  █ cpu  ▞ poll  ▄ GPU  ▓ queue  ░ blocked  sampled 45% (eBPF)"
 
 
 def test_the_legend_has_the_colours_of_the_bars() -> None:

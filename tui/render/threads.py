@@ -87,6 +87,7 @@ def heading(view: ThreadsView, width: int, look: Look) -> list[Part]:
     Over how long stays longest of what may go: other panes beside it tell of other times.
     """
     count, length, known = str(len(view.rows)), seen(view.window_s), how_known(view)
+    brief = known.replace(" in ", " ").replace(" of the time", "")
     used = _fills_in_use(view)
     full, short = (_legend(used, names, look) for names in _NAMES)
     choices: tuple[list[Part], ...] = (
@@ -94,8 +95,9 @@ def heading(view: ThreadsView, width: int, look: Look) -> list[Part]:
         [(f"{count}, last {length}  ", ""), *full, (f"  {known}", "")],
         [(f"{count}, last {length}  ", ""), *short, (f"  {known}", "")],
         [(f"last {length}  ", ""), *short, (f"  {known}", "")],
-        [(f"{length}  ", ""), *short, (f"  {known}", "")],
-        [*short, (f"  {known}", "")],
+        [(f"{length}  ", ""), *short, (f"  {brief}", "")],
+        [*short, (f"  {brief}", "")],
+        [(f"{length}  ", ""), *short],
     )
     fitting = (parts for parts in choices if sum(width_of(text) for text, _ in parts) <= width)
     return next(fitting, short)
