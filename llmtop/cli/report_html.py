@@ -99,6 +99,7 @@ def _verdict(trace: Trace, diagnosis: Diagnosis) -> Iterator[str]:
         blind = any(group.title is DataKind.COUNTERS for group in lacking(trace))
         lacks = ", and it lacks much: see what is not in this capture, below" if blind else ""
         yield f"<p class='verdict{' info' if blind else ''}'>{escape(silence + lacks)}</p>\n"
+        yield from _no_verdicts(diagnosis)
         return
     gravest = diagnosis.findings[0]
     yield f"<p class='verdict {escape(gravest.severity)}'>{escape(gravest.headline())}</p>\n"
@@ -111,6 +112,11 @@ def _verdict(trace: Trace, diagnosis: Diagnosis) -> Iterator[str]:
     if len(diagnosis.findings) > _FIRST:
         more = counted(len(diagnosis.findings) - _FIRST, "more finding")
         yield f"<p class='why'>{more} below.</p>\n"
+    yield from _no_verdicts(diagnosis)
+
+
+def _no_verdicts(diagnosis: Diagnosis) -> Iterator[str]:
+    yield from (f"<p class='why'>{escape(said)}</p>\n" for said in diagnosis.no_verdicts)
 
 
 def _finding(finding: Finding) -> Iterator[str]:

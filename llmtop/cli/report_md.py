@@ -222,6 +222,8 @@ def _findings(trace: Trace) -> Iterator[str]:
             yield f"  - no command: {escaped(finding.no_command)}"
     if not findings:
         yield escaped(diagnosed.verdict) if trace.origin.is_observed else "None."
+        yield ""
+    yield from (f"- {escaped(said)}" for said in diagnosed.no_verdicts)
     yield ""
 
 

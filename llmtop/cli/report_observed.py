@@ -256,4 +256,4 @@ _SHARES = ("on_cpu", "run_queue", "blocked", "blocked_on")
 def _share_cells(shares: Shares | Unknown) -> tuple[Cell, ...]:
     if isinstance(shares, Unknown):
         return (shares,) * len(_SHARES)
-    return shares.on_cpu, shares.run_queue, shares.blocked_total, causes_text(shares)
+    return shares.on_cpu, shares.run_queue, shares.blocked_total, causes_text(shares, least=0.0)

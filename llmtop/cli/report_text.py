@@ -47,7 +47,6 @@ from llmtop.cli.text_layout import (
     wrapped,
 )
 from llmtop.model import SpanKind, Trace, Unknown
-from llmtop.text import listed
 from llmtop.units import duration, number, percent, si
 
 _KERNELS = 20
@@ -424,11 +423,8 @@ def _findings(trace: Trace, style: TextStyle) -> Iterator[str]:
             yield f"    $ {finding.next_command}"
         elif finding.no_command:
             yield from wrapped(f"no command: {finding.no_command}", style, "    ", "      ")
-    lacks: dict[str, list[str]] = {}
-    for one in diagnosed.unjudged:
-        lacks.setdefault(str(one.why), []).append(one.rule)
-    for why, rules in lacks.items():  # one reason may keep several from judging
-        yield from wrapped(f"no verdict of {listed(rules)}: {why}", style, "  ", "    ")
+    for said in diagnosed.no_verdicts:
+        yield from wrapped(said, style, "  ", "    ")
 
 
 def _missing(trace: Trace, style: TextStyle) -> Iterator[str]:

@@ -139,12 +139,13 @@ def test_a_command_line_that_is_not_told_has_a_name_in_commands(path: Path) -> N
     assert "commands are to run on gpu-7; COMMAND stands for the server's command line, which the recording" in said
 
 
-def test_a_reason_why_several_rules_cannot_judge_is_told_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["text", "md", "html"])
+def test_a_reason_why_several_rules_cannot_judge_is_told_once(tmp_path: Path, kind: str) -> None:
     trace = live_trace(NOTHING)
     writer = RecordingWriter(tmp_path / "incident.llmtop", ABOUT)
     writer.write(trace, TARGET)
     writer.close()
-    said = words(tmp_path / "incident.llmtop", "text")
+    said = words(tmp_path / "incident.llmtop", kind)
     unjudged = diagnose(load(tmp_path / "incident.llmtop")).unjudged
     reasons = {str(one.why) for one in unjudged}
     assert len(unjudged) > len(reasons) > 1

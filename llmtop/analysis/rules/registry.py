@@ -17,6 +17,7 @@ from llmtop.analysis.series.recorded import is_recorded, told_of
 from llmtop.frozen import frozen
 from llmtop.model import KINETO, NS_PER_S, Finding, Severity, TrackKind
 from llmtop.remedies import for_root
+from llmtop.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,6 +63,14 @@ class Diagnosis:
             n = len(self.unjudged)
             return f"no verdict: {n} rule{'s' * (n != 1)} lack{'s' * (n == 1)} data"
         return ""
+
+    @property
+    def no_verdicts(self) -> tuple[str, ...]:
+        """Which rules could not judge, and why: a sentence a reason, for one may keep several from it."""
+        rules: dict[str, list[str]] = {}
+        for one in self.unjudged:
+            rules.setdefault(str(one.why), []).append(one.rule)
+        return tuple(f"no verdict of {listed(names)}: {why}" for why, names in rules.items())
 
     def window(self, finding: Finding) -> str:
         """Of what the shares in a finding's message are: "last 15 s"; empty where it has none, or all is looked at."""
