@@ -227,7 +227,7 @@ class ProcCollector:
         if (role := self._recognised(pid)) is not None:
             return role
         known = next((process.role for process in self._target.processes if process.pid == pid), None)
-        return known or clean(procfs.name(pid)) or "child"
+        return procfs.job_rank(pid) or known or clean(procfs.name(pid)) or "child"
 
     def _recognised(self, pid: int) -> str | None:
         """The role by what an engine calls its processes; None for a helper."""

@@ -187,6 +187,32 @@ def environment(pid: int, variable: str, proc: Path = PROC) -> str | None:
     return None
 
 
+_RANK_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),  # torchrun, accelerate, DeepSpeed
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
+    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+"""Environment variables in which launchers number the processes of a job, and give how many there are."""
+_NCCL_THREAD = "pt_nccl_"
+"""PyTorch 2.3 and newer names the threads of its NCCL groups so (watchdog, heartbeat)."""
+
+
+def job_rank(pid: int, proc: Path = PROC) -> str | None:
+    """The role of a process that is one rank of a job, by its launcher's variables or by PyTorch's NCCL threads.
+
+    Helpers of a rank (data loaders) inherit its variables and are no ranks.
+    """
+    state = stat(pid, proc)
+    for variable, size in _RANK_VARIABLES:
+        rank, ranks = environment(pid, variable, proc) or "", environment(pid, size, proc) or ""
+        if rank.isdecimal() and ranks.isdecimal() and int(ranks) > 1:
+            is_inherited = state is not None and environment(state.parent, variable, proc) == rank
+            return None if is_inherited else f"rank {int(rank)}"
+    has_group = any(name(tid, proc / str(pid) / "task").startswith(_NCCL_THREAD) for tid in threads(pid, proc))
+    return f"NCCL process {pid}" if has_group else None
+
+
 def pids(proc: Path = PROC) -> list[int]:
     """All processes that can be seen."""
     try:

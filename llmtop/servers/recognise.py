@@ -274,7 +274,10 @@ def _plain_process(pid: int, family: procfs.ProcessTree, proc: Path) -> Target:
         root_pid=pid,
         kind=PLAIN_PROCESS,
         title=title,
-        processes=tuple(TargetProcess(p, PLAIN_ROLE if p == pid else "child", _shown_name(p, proc)) for p in members),
+        processes=tuple(
+            TargetProcess(p, procfs.job_rank(p, proc) or (PLAIN_ROLE if p == pid else "child"), _shown_name(p, proc))
+            for p in members
+        ),
         ports=tuple(sorted({one.address[1] for one in found})),
         model=why,
         dtype=why,
@@ -293,7 +296,8 @@ def _process(pid: int, root: int, proc: Path) -> TargetProcess:
     if pid == root:
         return TargetProcess(pid, _FRONT, name)
     spawned = _MULTIPROCESSING.search(command)
-    return TargetProcess(pid, (spawned["what"] or "spawn") if spawned else name, name)
+    role = procfs.job_rank(pid, proc) or ((spawned["what"] or "spawn") if spawned else name)
+    return TargetProcess(pid, role, name)
 
 
 def _shown_name(pid: int, proc: Path) -> str:
