@@ -15,7 +15,7 @@ from llmtop.analysis.roofline.server import server_roofline
 from llmtop.analysis.roofline.work import COUNTED, WORK, work_flops_per_s
 from llmtop.analysis.server.liveness import Life, Liveness
 from llmtop.analysis.views import Quality
-from llmtop.model import NS_PER_S, Trace, Unknown
+from llmtop.model import NS_PER_S, Series, Trace, Unknown
 from tests.analysis.llama_on_h100 import ACTIVE, DRAM_PEAK
 from tests.analysis.test_roofline_server import DECODE, TARGET, TOKENS, trace_of
 
@@ -39,7 +39,8 @@ def test_the_work_leads_and_the_counted_stands_second() -> None:
     assert first.intensity == pytest.approx(LINEAR / (0.8 * DRAM_PEAK))
     assert first.roof_fraction == pytest.approx(0.8)
     assert (first.label, first.quality, first.age_s) == (WORK, Quality.ESTIMATE, 0)
-    assert first.source == "from tokens and shapes, estimate; the tensor pipes counted 119 TFLOP/s: padding"
+    said = "mean of 15 s, from tokens and shapes, estimate; the tensor pipes counted 119 TFLOP/s: padding"
+    assert first.source == said
     assert (second.label, second.quality) == (COUNTED, Quality.UPPER_BOUND)
     assert second.flops_per_s == pytest.approx(COUNTED_FLOPS)
 
@@ -86,25 +87,40 @@ def test_tokens_of_before_say_their_age() -> None:
         key: series.between(0, end_ns) if key[0] == "server:8000" else series for key, series in trace.series.items()
     }
     first = server_roofline(replace(trace, series=late), ONE_GPU, ids.gpu(0)).points[0]
-    assert first.source.startswith("from tokens and shapes (6 s old), estimate;")
+    assert first.source.startswith("mean of 15 s, from tokens and shapes (6 s old), estimate;")
 
 
 def test_the_servers_own_count_is_taken_before_tokens() -> None:
     own = {**RATES, v.SERVER_FLOPS: 30e12, v.SERVER_READ_BYTES: 2.5e12}
     first = server_roofline(trace_of([PADDED], rates=own), ONE_GPU, ids.gpu(0)).points[0]
     assert first.flops_per_s == pytest.approx(30e12)
-    assert first.source.startswith("from the server's FLOP counters, estimate;")
+    assert first.source.startswith("mean of 15 s, from the server's FLOP counters, estimate;")
 
 
-def test_what_is_measured_needs_no_estimate() -> None:
+def test_the_work_leads_however_full_the_tiles_look() -> None:
+    """Padding raises the counted intensity too: 64 requests count as 96 rows, and look like full tiles."""
     full = {**DECODE, v.GPU_TENSOR_HMMA: 60.0}
-    first = server_roofline(trace_of([full], rates=RATES), ONE_GPU, ids.gpu(0)).points[0]
-    assert (first.quality, first.source) == (Quality.MEASURED, "GPM")
+    first, second, *_ = server_roofline(trace_of([full], rates=RATES), ONE_GPU, ids.gpu(0)).points
+    assert first.flops_per_s == pytest.approx(LINEAR)
+    assert (first.label, second.label, second.quality) == (WORK, COUNTED, Quality.UPPER_BOUND)
+
+
+def test_work_and_bytes_are_of_one_window() -> None:
+    """Bytes that fall in the newest window alone are a part of the mean."""
+    trace = decoding()
+    dram = trace.series["gpu:0", v.GPU_DRAM.name]
+    *before, (last_ns, _) = dram.between(0, trace.end_ns)
+    fallen = Series.of(ids.gpu(0), v.GPU_DRAM, dram.source, [*before, (last_ns, 5.0)])
+    series = {**trace.series, (ids.gpu(0), v.GPU_DRAM.name): fallen}
+    first, second, *_ = server_roofline(replace(trace, series=series), ONE_GPU, ids.gpu(0)).points
+    assert second.bytes_per_s == pytest.approx(0.05 * DRAM_PEAK)
+    assert first.bytes_per_s == pytest.approx((14 * 0.8 + 0.05) / 15 * DRAM_PEAK, rel=0.01)
 
 
 def test_tokens_that_no_pipe_computed_move_nothing() -> None:
     """More work than was counted: prompts out of a cache, or a wrong size. The bound stays a bound."""
-    first = server_roofline(trace_of([PADDED], rates=TOKENS), ONE_GPU, ids.gpu(0)).points[0]
+    more = {metric: 2 * rate for metric, rate in TOKENS.items()}
+    first = server_roofline(trace_of([PADDED], rates=more), ONE_GPU, ids.gpu(0)).points[0]
     assert (first.quality, first.source) == (Quality.UPPER_BOUND, "GPM")
 
 

@@ -1,14 +1,14 @@
-"""The work that was done, where the GPU's counters only bound it: by the server's own count, or by tokens and shapes.
+"""The work that was done, which the GPU's counters only bound: by the server's own count, or by tokens and shapes.
 
-GPM counts a tile that is mostly padding as full: in decode the counted FLOP/s were 1.7 (batch 128) to 2.6 times
-(batch 4) what an H200 running vLLM did. Where the model's shape and the token rates are known, the work is
+GPM counts a tile that is partly padding as full: in decode the counted FLOP/s were 1.5 times (batch 64 and 128) to 2.6
+times (batch 4) what an H200 running vLLM did. Where the model's shape and the token rates are known, the work is
 
     FLOP/s = 2 N x tokens/s + 4 x layers x heads x head size x (context x output tokens/s + context x prompt tokens/s)
 
 (Kaplan et al., arXiv:2001.08361, 2.1; the second term is attention). A prompt's mean length is its tokens over the
 first tokens that were served; its tokens attend to half of it on the mean, and to what a cache held of it. Lengths
 differ, and attention goes with their square, so this part is a lower bound.
-Its share of what was counted over the same seconds moves the newest point: bytes are measured, and stay.
+The point that leads is of one window: this work, and the mean of the bytes that were measured, over the last 15 s.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 WORK, COUNTED = "work done", "counted by the pipes"
 """The labels of the point that leads and of the one that it stands before."""
-_LEAST_SHARE, _MOST_SHARE = 0.02, 1.0
-"""Less than this of the counted is another program's work; more than all of it means that tokens were not computed."""
+_LEAST_SHARE, _MOST_SHARE = 0.02, 1.05
+"""Less than this of the counted is another program's work; well over all of it means that tokens were not computed. In
+prefill, which fills its tiles, the work of a real vLLM was 0.91 to 1.01 of the counted."""
 _ALIKE = 2.0
 """Points of the trail within this ratio of the newest intensity are of the same phase, and as padded."""
 
@@ -52,27 +53,32 @@ def work_flops_per_s(trace: Trace, size: ModelSize | Unknown) -> Quantity | Unkn
 def with_work(
     trace: Trace, view: RooflineView, size: ModelSize | Unknown, ceilings: Ceilings | Unknown, share: float
 ) -> RooflineView:
-    """The view led by the work done, where the newest point is an upper bound and the work is known.
+    """The view led by the work done where that is known, and the pipes' count, an upper bound of it, behind.
 
     `share` is what the GPUs of this view do of the server's work.
     """
     counted = [point for point in view.points if point.quality is Quality.UPPER_BOUND]
     if isinstance(ceilings, Unknown) or not counted or counted[0].age_s or counted[0] is not view.points[0]:
         return view
-    done = _work(trace, view, size, share)
-    of_counted = None if done is None else float(done.value) / _mean_flops_per_s(counted)
-    if done is None or of_counted is None or not _LEAST_SHARE <= of_counted < _MOST_SHARE:
+    newest, done = counted[0], _work(trace, view, size, share)
+    if done is None:
         return view
-    newest = counted[0]
+    flops, (counted_flops, bytes_per_s) = float(done.value), _means(counted)
+    of_counted = flops / counted_flops
+    if not _LEAST_SHARE <= of_counted <= _MOST_SHARE:
+        return view
     old = ages.age_text(ages.old_s(trace, TrackKind.SERVER))
     of = f" ({old})" if old else ""
-    said = f"from {done.source}{of}, estimate; the tensor pipes counted {si(newest.flops_per_s, 'FLOP/s')}: padding"
-    lead = replace(_scaled(newest, of_counted, ceilings), label=WORK, source=said)
+    said = f"mean of 15 s, from {done.source}{of}, estimate; the tensor pipes counted {si(counted_flops, 'FLOP/s')}"
+    lead = _point(newest, flops, bytes_per_s, ceilings)
     trail = [
-        _scaled(point, of_counted, ceilings) if point.age_s and _is_alike(point, newest) else point
+        _point(point, point.flops_per_s * of_counted, point.bytes_per_s, ceilings)
+        if point.age_s and _is_alike(point, newest)
+        else point
         for point in view.points[1:]
     ]
-    return replace(view, points=(lead, replace(newest, label=COUNTED), *trail))
+    points = (replace(lead, label=WORK, source=f"{said}: padding"), replace(newest, label=COUNTED), *trail)
+    return replace(view, points=points)
 
 
 def _work(trace: Trace, view: RooflineView, size: ModelSize | Unknown, share: float) -> Quantity | None:
@@ -111,28 +117,28 @@ def _prefill_attention_flops_per_s(trace: Trace, size: ModelSize) -> float:
     return 4.0 * size.attention_width * context * (prompt.per_second - known_cached)
 
 
-def _mean_flops_per_s(counted: list[RooflinePoint]) -> float:
-    """Over the seconds that tokens are counted in; windows in which the GPU rested count as nothing."""
+def _means(counted: list[RooflinePoint]) -> tuple[float, float]:
+    """FLOP/s and bytes/s over the seconds that tokens are counted in; windows without a point count as idle."""
     window_s = WINDOW_NS / NS_PER_S
     recent = [point for point in counted if point.age_s < window_s]
     if len(recent) < 2:
-        return recent[0].flops_per_s
+        return recent[0].flops_per_s, recent[0].bytes_per_s
     period_s = min(later.age_s - point.age_s for point, later in pairwise(recent))
-    seen_s = min(window_s, counted[-1].age_s + period_s)
-    return sum(point.flops_per_s for point in recent) * period_s / seen_s
+    seen = min(window_s, counted[-1].age_s + period_s) / period_s
+    return sum(point.flops_per_s for point in recent) / seen, sum(point.bytes_per_s for point in recent) / seen
 
 
 def _is_alike(point: RooflinePoint, newest: RooflinePoint) -> bool:
     return point.quality is Quality.UPPER_BOUND and 1 / _ALIKE < point.intensity / newest.intensity < _ALIKE
 
 
-def _scaled(point: RooflinePoint, factor: float, ceilings: Ceilings) -> RooflinePoint:
-    flops = point.flops_per_s * factor
-    fraction = max(flops / ceilings.peak(ceilings.precision), point.bytes_per_s / ceilings.bytes_per_s)
+def _point(point: RooflinePoint, flops: float, bytes_per_s: float, ceilings: Ceilings) -> RooflinePoint:
+    """The point with other work and bytes, as an estimate."""
     return replace(
         point,
-        intensity=point.intensity * factor,
+        intensity=flops / bytes_per_s,
         flops_per_s=flops,
+        bytes_per_s=bytes_per_s,
         quality=Quality.ESTIMATE,
-        roof_fraction=fraction,
+        roof_fraction=max(flops / ceilings.peak(ceilings.precision), bytes_per_s / ceilings.bytes_per_s),
     )
