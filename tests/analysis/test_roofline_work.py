@@ -108,7 +108,7 @@ def test_the_work_leads_however_full_the_tiles_look() -> None:
 def test_work_and_bytes_are_of_one_window() -> None:
     """Bytes that fall in the newest window alone are a part of the mean."""
     trace = decoding()
-    dram = trace.series["gpu:0", v.GPU_DRAM.name]
+    dram = trace.series[ids.gpu(0), v.GPU_DRAM.name]
     *before, (last_ns, _) = dram.between(0, trace.end_ns)
     fallen = Series.of(ids.gpu(0), v.GPU_DRAM, dram.source, [*before, (last_ns, 5.0)])
     series = {**trace.series, (ids.gpu(0), v.GPU_DRAM.name): fallen}

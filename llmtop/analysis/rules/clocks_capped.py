@@ -8,7 +8,8 @@ from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.advice import less_arithmetic
 from llmtop.analysis.rules.base import Unjudged, unjudged
-from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, gpu_names, known, on_gpus, recent_mean, says
+from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names, known, on_gpus, recent_mean, says
+from llmtop.analysis.rules.gpu_limits import Unit, gpu_limits
 from llmtop.analysis.rules.needs import lacks_gpu_gauges
 from llmtop.analysis.series.readings import history, mean, own_gpus
 from llmtop.facts import GpuFact
@@ -169,7 +170,7 @@ def _finding(trace: Trace, tracks: list[TrackId], cap: _Cap) -> Finding:
         subject=gpu_names(tracks),
         message=f"{cap.name}{on_gpus(tracks)}: {quantity(witness, cap.witness.unit)}{at}",
         evidence=tuple(evidence),
-        action=_power_action(trace, first) if cap is _POWER_CAP else cap.action,
+        action=power_action(trace, first) if cap is _POWER_CAP else cap.action,
         next_command=f"nvidia-smi -i {ids.gpu_index(first)} -q -d PERFORMANCE,POWER,TEMPERATURE",
         source=source,
     )
@@ -180,7 +181,13 @@ def _fact(trace: Trace, gpu: TrackId, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _power_action(trace: Trace, gpu: TrackId) -> str:
+def holds_arithmetic(trace: Trace, gpu: TrackId) -> bool:
+    """Whether the power cap takes much of the clock of a GPU whose tensor cores have more to do than its memory."""
+    is_capped = _stands(trace, gpu, _POWER_CAP) and _agrees(trace, gpu, _POWER_CAP)
+    return is_capped and _computes(trace, gpu) and _missing_clock(trace, gpu) >= _MUCH
+
+
+def power_action(trace: Trace, gpu: TrackId) -> str:
     """What a higher limit would give, and whether there is one: memory keeps its clock under a power cap."""
     slower = _slower(trace, gpu)
     if not _is_highest(trace, gpu):
@@ -214,8 +221,8 @@ def _is_highest(trace: Trace, gpu: TrackId) -> bool:
 
 
 def _slower(trace: Trace, gpu: TrackId) -> float:
-    """The share of the clock that is missing where the tensor cores are what the work waits for; else 0."""
-    is_limit = _computes(trace, gpu) and (recent_mean(trace, gpu, v.GPU_TENSOR) or 0.0) >= BOUND_PERCENT
+    """The share of the clock that is missing where arithmetic limits the GPU; else 0."""
+    is_limit = any(one.track == gpu and one.unit is Unit.ARITHMETIC for one in gpu_limits(trace))
     lost = _missing_clock(trace, gpu)
     return lost if is_limit and lost >= _MUCH else 0.0
 

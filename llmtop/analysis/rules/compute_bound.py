@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmtop import vocabulary as v
 from llmtop.analysis.rules.advice import less_arithmetic
 from llmtop.analysis.rules.base import Unjudged
-from llmtop.analysis.rules.evidence import BOUND_PERCENT
-from llmtop.analysis.rules.gpu_limits import GpuLimit, findings
+from llmtop.analysis.rules.gpu_limits import Unit, findings
 from llmtop.model import Finding, Trace
 
 id = "compute-bound"
@@ -17,13 +15,6 @@ source = "Williams et al., Roofline (2009); NVIDIA Nsight Compute, SpeedOfLight 
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
-    """Tensor activity at its limit while the GPU works, and above DRAM activity."""
-    yield from findings(id, source, _LIMIT, trace)
-
-
-def _is_compute_bound(at_work: tuple[float, ...], _: float | None) -> bool:
-    tensor, dram = at_work
-    return tensor >= BOUND_PERCENT and tensor > dram
-
-
-_LIMIT = GpuLimit("compute-bound", (v.GPU_TENSOR, v.GPU_DRAM), _is_compute_bound, less_arithmetic)
+    """The tensor cores are at their limit while the GPU works."""
+    action = less_arithmetic(trace)
+    yield from findings(id, source, Unit.ARITHMETIC, lambda _dram, _tensor: "compute-bound", action, (), trace)

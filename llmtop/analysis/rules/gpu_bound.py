@@ -8,7 +8,9 @@ from llmtop import vocabulary as v
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules.advice import fewer_bytes, larger_batches, less_arithmetic
 from llmtop.analysis.rules.base import Unjudged, unjudged
+from llmtop.analysis.rules.clocks_capped import holds_arithmetic, power_action
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, busy_percent, recent_mean
+from llmtop.analysis.rules.gpu_limits import Unit, limiting_unit
 from llmtop.analysis.rules.needs import has_gpu, lacks_activity, lacks_threads
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import gpu_activity, is_gpu_busy, is_loaded, says_waiting
@@ -24,7 +26,7 @@ from llmtop.analysis.rules.thread_signals import (
 from llmtop.analysis.series.readings import own_gpus
 from llmtop.analysis.server.configuration import one_of
 from llmtop.analysis.server.objectives import missed
-from llmtop.model import Finding, Metric, Severity, Trace
+from llmtop.model import Finding, Severity, Trace
 from llmtop.units import percent
 
 id = "gpu-bound"
@@ -92,11 +94,13 @@ def _of_the_cpu(busy: float) -> str:
 
 def _action(trace: Trace) -> str:
     """What would make it faster: by which part of the chip is at its limit."""
-    dram, tensor = (_busiest(trace, metric) for metric in (v.GPU_DRAM, v.GPU_TENSOR))
-    if dram >= BOUND_PERCENT and dram > tensor:
-        return f"memory is the limit: {one_of(larger_batches(trace), fewer_bytes(trace))}"
-    if tensor >= BOUND_PERCENT:
-        return f"arithmetic is the limit: {less_arithmetic(trace)}"
+    unit = limiting_unit(trace)
+    if unit is not None:
+        what = one_of(larger_batches(trace), fewer_bytes(trace)) if unit is Unit.MEMORY else less_arithmetic(trace)
+        return f"{unit} is the limit: {what}"
+    capped = next((gpu.id for gpu in own_gpus(trace) if holds_arithmetic(trace, gpu.id)), None)
+    if capped is not None:
+        return f"the power cap is the limit: {power_action(trace, capped)}"
     better = one_of(larger_batches(trace), "fused kernels")
     filled = _filled(trace)
     small = "" if filled is None or filled >= _FILLED else f", and kernels fill {percent(100 * filled)} of the SMs"
@@ -107,7 +111,3 @@ def _filled(trace: Trace) -> float | None:
     """Of the multiprocessors, how many have work while kernels run, on the fullest GPU; None where nobody tells."""
     pairs = ((recent_mean(trace, gpu.id, v.GPU_SM), busy_percent(trace, gpu.id)) for gpu in own_gpus(trace))
     return max((min(1.0, sm / busy) for sm, busy in pairs if sm is not None and busy), default=None)
-
-
-def _busiest(trace: Trace, metric: Metric) -> float:
-    return max((recent_mean(trace, track.id, metric) or 0.0 for track in own_gpus(trace)), default=0.0)

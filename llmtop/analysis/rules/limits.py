@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.advice import ROOM_IN_KV, fewer_bytes, less_arithmetic, more_room_in_kv, room_in_kv
-from llmtop.analysis.rules.evidence import BOUND_PERCENT, WINDOW_NS, known, recent_mean, says
+from llmtop.analysis.rules.evidence import WINDOW_NS, known, recent_mean, says
+from llmtop.analysis.rules.gpu_limits import Unit, limiting_unit
 from llmtop.analysis.rules.preemptions import Preempted, preempted
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu_busy
-from llmtop.analysis.series.readings import counter_rate, history, latest, server_gpus
+from llmtop.analysis.series.readings import counter_rate, history, latest
 from llmtop.analysis.server.configuration import Setting, change, number, one_of, setting
 from llmtop.frozen import frozen
 from llmtop.model import Feature, TrackId, Unknown
@@ -129,16 +130,11 @@ def _speed(trace: Trace) -> Limit:
     if not is_gpu_busy(trace, GPU_IDLE_PERCENT):
         action = "send less load, add a replica, or look at what the engine's threads do (pane 4)"
         return Limit("the server is too slow for its load", _says_gpu(trace), action)
-    tracks = [track.id for track in server_gpus(trace)]
-    dram, tensor = (max((recent_mean(trace, one, m) or 0.0 for one in tracks), default=0.0) for m in _UNITS)
-    if max(dram, tensor) < BOUND_PERCENT:
+    unit = limiting_unit(trace)
+    if unit is None:
         return Limit("the GPU is busy", _says_gpu(trace), "send less load, or add GPUs or a replica")
-    fewer = fewer_bytes(trace) if dram > tensor else less_arithmetic(trace)
-    name = "the GPU's memory is at its limit" if dram > tensor else "the GPU's arithmetic is at its limit"
-    return Limit(name, _says_gpu(trace), f"{fewer}, add a replica, or send less load")
-
-
-_UNITS = (v.GPU_DRAM, v.GPU_TENSOR)
+    fewer = fewer_bytes(trace) if unit is Unit.MEMORY else less_arithmetic(trace)
+    return Limit(f"the GPU's {unit} is at its limit", _says_gpu(trace), f"{fewer}, add a replica, or send less load")
 
 
 def _says_gpu(trace: Trace) -> tuple[str, ...]:
