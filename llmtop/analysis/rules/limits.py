@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -62,6 +63,19 @@ def waiting_now(trace: Trace, server: TrackId, mean: float) -> float:
     The mean where none waits at the last look, as between two steps, or that is not known.
     """
     return known(latest(trace, server, v.SERVER_WAITING)) or mean
+
+
+def queue_grows(trace: Trace, server: TrackId) -> bool:
+    """Whether more wait at the end of the window than at its begin: those that wait then wait longer than those before.
+
+    Of a queue that does not grow, what requests that came through waited is what those in it will wait.
+    """
+    values = [value for _, value in history(trace, server, v.SERVER_WAITING, WINDOW_NS) if value is not None]
+    third = len(values) // 3
+    return third > 0 and fmean(values[-third:]) > _GROWN * fmean(values[:third])
+
+
+_GROWN = 1.25
 
 
 def _full_cache(trace: Trace, server: TrackId, full: float) -> Limit | None:

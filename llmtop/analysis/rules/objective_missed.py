@@ -9,7 +9,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.rules.advice import fewer_bytes, less_arithmetic, more_room_in_kv, shorter_prefills
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import known, metrics_command, says
-from llmtop.analysis.rules.limits import limit
+from llmtop.analysis.rules.limits import limit, queue_grows
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, Signal, is_gpu_busy
 from llmtop.analysis.rules.token_gaps import TAIL, held_off_loop, preempted, prompts_in_between, tail_ratio
 from llmtop.analysis.series.histograms import distribution
@@ -40,6 +40,9 @@ source = "Machine Learning Systems, Performance Engineering (TTFT 500 / 200 ms, 
 
 _MOST = 0.5
 """Share of the time to the first token from which that is what it is made of."""
+
+_ENDED = 0.8
+"""Share of the requests with a first token that have ended, from which what those waited holds for all."""
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
@@ -145,14 +148,27 @@ def _first_token(trace: Trace, track: TrackId, _: list[JudgedObjective], window_
         return (f"most of it in the queue, {held.name}", *parts, *held.evidence), held.action
     if shares.get("prefill", 0) >= _MOST:
         return ("most of it in prefill", *parts), _quicker_prefill(trace)
-    if (queue := _still_queued(trace, track, whole.value, window_ns)) is not None:
+    if (
+        not _is_queue_known(trace, track, window_ns)
+        and (queue := _still_queued(trace, track, whole.value, window_ns)) is not None
+    ):
         held = limit(trace, track)
         return (f"most of it in the queue, {held.name}", *parts, queue, *held.evidence), held.action
     if len(shares) == 2 and sum(shares.values()) < _MOST:
         more = change(trace, Feature.API_SERVERS, "add API server processes")
         action = f"look at the API server (tokenising, HTTP): {one_of(more, 'shorter prompts')}"
-        return ("most of it outside of the engine", *parts), action
+        if known(mean(trace, track, v.SERVER_WAITING, window_ns)):
+            action = f"see what admitted requests wait for (KV blocks from another server, an adapter); {action}"
+        return ("most of it neither in the queue nor in prefill", *parts), action
     return ("", *parts), "see what requests wait for: the queue, prefill, or the API server"
+
+
+def _is_queue_known(trace: Trace, track: TrackId, window_ns: int) -> bool:
+    """Whether the measured time in the queue holds for all: it is counted when requests end, and nearly all have."""
+    queued, firsts = (distribution(trace, track, one, window_ns) for one in (v.SERVER_QUEUE_TIME, v.SERVER_TTFT))
+    if isinstance(queued, Unknown) or isinstance(firsts, Unknown):
+        return False
+    return queued.observations >= _ENDED * firsts.observations and not queue_grows(trace, track)
 
 
 def _still_queued(trace: Trace, track: TrackId, whole_s: float, window_ns: int) -> str | None:

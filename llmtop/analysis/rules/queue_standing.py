@@ -9,7 +9,7 @@ from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, known, metrics_command, recent_mean, says
-from llmtop.analysis.rules.limits import limit, waiting_now
+from llmtop.analysis.rules.limits import limit, queue_grows, waiting_now
 from llmtop.analysis.rules.needs import lacks_requests
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import Signal
@@ -118,12 +118,14 @@ def _unanswered(trace: Trace, track: TrackId) -> QueueWait | None:
 def _mean_wait(trace: Trace, track: TrackId, waiting: float) -> QueueWait | None:
     """Seconds in the queue on average: as the server tells, or from how fast it is emptied, or to a first token.
 
-    The time to a first token has the queue in it and more: it is told where the queue itself is not known to be long.
+    The time to a first token contains the queue: it stands in where the queue itself is not known to be long, and rules
+    out a longer estimate unless the queue grows.
     """
     told = [one for latency in _LATENCIES if (one := _mean(trace, track, *latency)) is not None]
     longest = next((one for one in told if one.value >= _LONG_S), told[-1] if told else None)
     finished = known(counter_rate(trace, track, v.SERVER_REQUESTS, WINDOW_NS))
-    if (longest is not None and longest.value >= _LONG_S) or not finished:
+    is_settled = longest is not None and (longest.value >= _LONG_S or not queue_grows(trace, track))
+    if is_settled or not finished:
         return longest
     where = source_of(trace, track, v.SERVER_REQUESTS)
     rate = quantity(finished, "req/s")
