@@ -46,7 +46,7 @@ _ENDED = 0.8
 
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
-    """One for each latency of which an objective is missed; a median alone, which few promise, is information."""
+    """One for each latency that misses an objective; a median alone, and what is kept again, are information."""
     server = server_track(trace)
     if server is None:
         return
@@ -68,7 +68,9 @@ def _finding(trace: Trace, server: Track, verdicts: list[JudgedObjective]) -> Fi
     name = verdicts[0].objective.latency
     return Finding(
         rule=id,
-        severity=Severity.WARNING if any(one.objective.percent > MEDIAN for one in late) else Severity.INFO,
+        severity=Severity.WARNING
+        if any(one.objective.percent > MEDIAN and not one.is_past for one in late)
+        else Severity.INFO,
         subject=server.name,
         message=f"{name} {misses(trace, late[0])}: {said}" + (f"; {made_of[0]}" if made_of[0] else ""),
         evidence=(

@@ -180,7 +180,8 @@ def _soonest(trace: Trace, old: JudgedObjective, new: JudgedObjective) -> Judged
     allowed = 1 - promised.percent / 100
     found = lapses(trace, server.id, promised.metric, promised.limit_s, allowed, WINDOW_NS)
     if old.is_met is False or new.is_met is False:
-        return replace(old if old.is_met is False else new, lapses=found)
+        is_past = bool(found) and trace.end_ns - found[-1].end_ns >= LENGTH_NS
+        return replace(old if old.is_met is False else new, lapses=found, is_past=is_past)
     if not found:
         return old
     worst_ns = worst(found).worst_ns
