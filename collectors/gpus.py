@@ -18,6 +18,7 @@ from llmtop.collectors.base import DoctorCheck
 from llmtop.collectors.nvml.sides import HUNG_NS, LENGTH, LIBRARY, NAME, OWNS, PERIOD_S, hung
 from llmtop.collectors.own_process import command_of
 from llmtop.facts import GpuFact
+from llmtop.frozen import frozen
 from llmtop.model import (
     LIVE,
     NS_PER_S,
@@ -41,18 +42,30 @@ if TYPE_CHECKING:
 
     from llmtop.collectors.base import Clock, Collector
 
-_PATIENCE_S = 1.2
-"""A poll that GPUs hang in takes 0.8 s."""
-_PATIENCE_AGAIN_S = 0.2
-"""Once it is said to hang."""
-_START_S = 2.5
-"""For the helper's first words, from the start on."""
-_STOP_S = 0.3
-"""For the helper to end, before it is made to."""
 _RETRY_NS = 10 * NS_PER_S
 """From one start of the helper to the next, where it ends by itself."""
 _CHUNK = 1 << 20
 """Bytes of the helper's output that are read at once."""
+
+
+@frozen
+class Patience:
+    """How long NVML's process is waited for, in seconds.
+
+    Attributes:
+        start_s: For its first words, from the start on.
+        answer_s: For a poll: one that GPUs hang in takes 0.8 s.
+        hung_s: For a poll, once it is said to hang.
+        stop_s: For its end, before it is made to end.
+    """
+
+    start_s: float = 2.5
+    answer_s: float = 1.2
+    hung_s: float = 0.2
+    stop_s: float = 0.3
+
+
+PATIENCE = Patience()
 
 
 class GpuCollector:
@@ -60,14 +73,16 @@ class GpuCollector:
 
     Args:
         clock: Where time is read.
+        patience: How long its process is waited for.
     """
 
     name = NAME
     owns = OWNS
     period_s = PERIOD_S
 
-    def __init__(self, clock: Clock = time.monotonic_ns) -> None:
+    def __init__(self, clock: Clock = time.monotonic_ns, patience: Patience = PATIENCE) -> None:
         self._clock = clock
+        self._patience = patience
         self._process: _HelperProcess | None = None
         self._started_ns = 0
         self._asked_ns: int | None = None
@@ -85,7 +100,7 @@ class GpuCollector:
         """Why there is nothing to poll; None too where that is not known yet, because the driver hangs."""
         if self._process is None:
             self._start()
-        self._hear_until(_START_S, lambda: self._is_ready or self._process is None)
+        self._hear_until(self._patience.start_s, lambda: self._is_ready or self._process is None)
         return self._why_not if self._process is None else None
 
     def __enter__(self) -> Self:
@@ -103,7 +118,7 @@ class GpuCollector:
             self._start()
         if self._process is not None and self._is_ready and self._asked_ns is None:
             self._ask(now_ns)
-        patience_s = _PATIENCE_AGAIN_S if self._is_told else _PATIENCE_S
+        patience_s = self._patience.hung_s if self._is_told else self._patience.answer_s
         self._hear_until(patience_s, lambda: self._process is None or (self._is_ready and self._asked_ns is None))
         return self._said(self._clock())
 
@@ -154,7 +169,7 @@ class GpuCollector:
 
     def _stop(self) -> None:
         if self._process is not None:
-            self._process.close()
+            self._process.close(self._patience.stop_s)
             self._process = None
 
     def _ask(self, now_ns: int) -> None:
@@ -185,7 +200,7 @@ class GpuCollector:
 
     def _bury(self) -> None:
         assert self._process is not None
-        how = self._process.close()
+        how = self._process.close(self._patience.stop_s)
         self._process = None
         if self._why_not is None:
             self._why_not = Unknown(
@@ -241,17 +256,17 @@ class _HelperProcess:
             yield pickle.loads(self._rest[LENGTH.size : LENGTH.size + size])  # from our own child only
             del self._rest[: LENGTH.size + size]
 
-    def close(self) -> str:
+    def close(self, patience_s: float) -> str:
         """End it, and wait only a moment: what hangs in the kernel ends when its call does. How it ended, in words."""
         assert self._popen.stdin is not None
         assert self._popen.stdout is not None
         self._popen.stdin.close()
         try:
-            code: int | None = self._popen.wait(_STOP_S)
+            code: int | None = self._popen.wait(patience_s)
         except subprocess.TimeoutExpired:
             self._popen.kill()
             with suppress(subprocess.TimeoutExpired):
-                self._popen.wait(_STOP_S)
+                self._popen.wait(patience_s)
             code = None
         self._popen.stdout.close()
         os.close(self._lifeline)
@@ -317,9 +332,14 @@ class _Unpacker:
         return tuple(Reading(one.track, one.metric, t_ns, None, one.source) for one in alive.values())
 
 
-def checks() -> tuple[DoctorCheck, ...]:
-    """What `llmtop doctor` says of the GPUs here, within some seconds whatever hangs."""
-    found = _look()
+def checks(collector: Collector | None = None, clock: Clock = time.monotonic_ns) -> tuple[DoctorCheck, ...]:
+    """What `llmtop doctor` says of the GPUs here, within some seconds whatever hangs.
+
+    Args:
+        collector: What sees them; by default one with a process of its own.
+        clock: The collector's.
+    """
+    found = _look(collector or GpuCollector(clock), clock)
     return (DoctorCheck("NVIDIA GPUs (NVML)", found),) if isinstance(found, Unknown) else _checks_of(found)
 
 
@@ -359,24 +379,23 @@ def _first_reason(trace: Trace, part: whats.Facet) -> Unknown | None:
     return next((missing.why for missing in trace.missing if whats.is_facet(missing.what, part)), None)
 
 
-def gpus_now() -> tuple[Track, ...] | None:
-    """The GPUs here, in a process that ends with the answer; None without NVML, and where it hangs."""
-    found = _look()
+def gpus_now(collector: Collector | None = None, clock: Clock = time.monotonic_ns) -> tuple[Track, ...] | None:
+    """The GPUs here, in a process that ends with the answer; None without NVML, and where it hangs. As `checks`."""
+    found = _look(collector or GpuCollector(clock), clock)
     if isinstance(found, Unknown) or found.why_missing(whats.source(NAME)):
         return None
     return found.tracks_of(TrackKind.GPU)
 
 
-def _look() -> Trace | Unknown:
+def _look(collector: Collector, clock: Clock) -> Trace | Unknown:
     """One look that each GPU has answered, or has been waited for long enough to be said to hang."""
-    collector = GpuCollector()
     why = collector.missing()
     if why is not None:
         return why
     with collector:
         trace = collector.poll()
-        deadline_s = time.monotonic() + 1.5 * HUNG_NS / NS_PER_S
-        while time.monotonic() < deadline_s and not _has_said_all(trace):
+        deadline_ns = clock() + 3 * HUNG_NS // 2
+        while clock() < deadline_ns and not _has_said_all(trace):
             trace = collector.poll()
     return trace
 

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Step = Callable[[], None]
+    Wait = Callable[["CallThread", float], Exception | None]
+    """Waits for so many seconds for what became of a step, and raises `Empty` when nothing has."""
+
+
+def wait(hands: CallThread, patience_s: float) -> Exception | None:
+    """`Wait` by the wall's clock."""
+    return hands.done.get(timeout=patience_s)
 
 
 class Call:
@@ -25,15 +32,16 @@ class Call:
         is_told: Whether it was said to hang.
     """
 
-    def __init__(self, hands: _CallThread, start_ns: int) -> None:
+    def __init__(self, hands: CallThread, start_ns: int, wait: Wait) -> None:
         self.start_ns = start_ns
         self.is_told = False
         self._hands = hands
+        self._wait = wait
 
     def is_over(self, wait_s: float = 0.0) -> bool:
         """Whether it has returned by now, or does within a while, one way or the other. True only once."""
         try:
-            self._hands.done.get(timeout=wait_s) if wait_s else self._hands.done.get_nowait()
+            self._wait(self._hands, wait_s) if wait_s else self._hands.done.get_nowait()
         except Empty:
             return False
         return True
@@ -51,8 +59,9 @@ class Call:
 class TimedCalls:
     """Makes calls, and waits for each only so long."""
 
-    def __init__(self) -> None:
-        self._hands: _CallThread | None = None
+    def __init__(self, wait: Wait = wait) -> None:
+        self._wait = wait
+        self._hands: CallThread | None = None
 
     def make(self, step: Step, now_ns: int, patience_s: float) -> Call | None:
         """Make one.
@@ -63,14 +72,14 @@ class TimedCalls:
         Raises:
             Exception: What the step raised in time; later it is lost.
         """
-        hands = self._hands or _CallThread()
+        hands = self._hands or CallThread()
         self._hands = hands
         hands.todo.put(step)
         try:
-            error = hands.done.get(timeout=patience_s)
+            error = self._wait(hands, patience_s)
         except Empty:
             self.close()  # it ends when the call returns
-            return Call(hands, now_ns)
+            return Call(hands, now_ns, self._wait)
         if error is not None:
             raise error
         return None
@@ -82,7 +91,7 @@ class TimedCalls:
             self._hands = None
 
 
-class _CallThread:
+class CallThread:
     """The thread: it takes steps until it is given None."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from llmtop import procfs, remedies, whats
 from llmtop.collectors.kernel_log import KernelLog
-from llmtop.collectors.nvml.calls import TimedCalls
+from llmtop.collectors.nvml.calls import TimedCalls, wait
 from llmtop.collectors.nvml.errors import explain
 from llmtop.collectors.nvml.events import NvmlEvents
 from llmtop.collectors.nvml.gpu import NvmlGpu
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from types import ModuleType, TracebackType
 
     from llmtop.collectors.base import Clock
-    from llmtop.collectors.nvml.calls import Call
+    from llmtop.collectors.nvml.calls import Call, Wait
     from llmtop.model import Metric
 
 SLOW_NS = 5 * NS_PER_S
@@ -89,6 +89,7 @@ class NvmlCollector:
         nvml: A module like pynvml; by default pynvml itself, imported when it is first needed.
         proc: Where /proc is.
         kernel_log: Where the driver's messages are read.
+        wait: Waits for a call that may hang.
     """
 
     name = NAME
@@ -102,13 +103,14 @@ class NvmlCollector:
         *,
         proc: Path = procfs.PROC,
         kernel_log: KernelLog | None = None,
+        wait: Wait = wait,
     ) -> None:
         self._clock = clock
         self._nvml: Any = nvml
         self._proc = proc
         self._is_open = False
         self._places: list[_GpuSlot] = []
-        self._calls = TimedCalls()
+        self._calls = TimedCalls(wait)
         self._library: Call | None = None
         """A call that is of no GPU and has not returned: opening, counting, closing."""
         self._faults: Call | None = None

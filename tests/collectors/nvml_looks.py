@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
+from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from llmtop import ids
+from llmtop.collectors.gpus import checks
 from llmtop.collectors.kernel_log import KernelLog
 from llmtop.collectors.nvml.collector import NvmlCollector
 from llmtop.model import NS_PER_S, TrackId
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from llmtop.collectors.base import Clock as AnyClock
+    from llmtop.collectors.nvml.calls import CallThread
     from llmtop.model import Trace
 
 NO_PROC = Path("/dev/null/proc")
@@ -39,6 +41,14 @@ class Clock:
         self.now_ns += int(seconds * NS_PER_S)
 
 
+class TickingClock(Clock):
+    """Time that moves on whenever it is read."""
+
+    def __call__(self) -> int:
+        self.advance(0.1)
+        return self.now_ns
+
+
 class SilentLog(KernelLog):
     """A kernel log without messages."""
 
@@ -49,9 +59,27 @@ class SilentLog(KernelLog):
         return []
 
 
+def wait(hands: CallThread, patience_s: float) -> Exception | None:
+    """Waits for a call for as long as the stand-in library does not hang in it, whatever else the machine does."""
+    import pynvml
+
+    while True:
+        try:
+            return hands.done.get(timeout=0.005)
+        except Empty:
+            if pynvml.nvmlLib.fake_nvml_hangs(hands.thread.native_id):
+                raise
+
+
 def nvml_collector(clock: AnyClock = time.monotonic_ns, **options: Any) -> NvmlCollector:
     """A collector that sees nothing of this machine but the stand-in library."""
-    return NvmlCollector(clock, **{"proc": NO_PROC, "kernel_log": SilentLog(), **options})
+    return NvmlCollector(clock, **{"proc": NO_PROC, "kernel_log": SilentLog(), "wait": wait, **options})
+
+
+def doctor() -> dict[str, str]:
+    """What `llmtop doctor` says of the stand-in machine."""
+    clock = TickingClock()
+    return {check.what: str(check.state) for check in checks(nvml_collector(clock), clock)}
 
 
 def calls(function: str) -> int:
@@ -79,10 +107,9 @@ def poll_twice(collector: NvmlCollector, clock: Clock) -> Trace:
     return collector.poll()
 
 
-def wait_until(is_so: Callable[[], bool], timeout_s: float = 10) -> None:
-    """Wait for another thread."""
-    deadline = time.monotonic() + timeout_s
-    pause = threading.Event()
+def wait_until(is_so: Callable[[], bool], pause_s: float = 0.005) -> None:
+    """Wait for another thread or process."""
+    deadline = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < deadline, "waited in vain"
-        pause.wait(0.005)
+        time.sleep(pause_s)

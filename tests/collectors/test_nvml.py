@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.collectors.gpus import checks
 from llmtop.collectors.nvml import gpm as nvml_gpm
 from llmtop.collectors.nvml.collector import NvmlCollector
 from llmtop.collectors.nvml.device import NOT_SAID, Device
@@ -25,6 +24,7 @@ from tests.collectors.nvml_looks import (
     NO_TRUE_CLOCK,
     Clock,
     calls,
+    doctor,
     nvml_collector,
     poll_twice,
     reasons,
@@ -364,8 +364,7 @@ def test_why_nvml_does_not_start(machine: FakeNvml, code: int, reason: str, reme
     assert why is not None
     assert reason in why.reason
     assert remedy in why.remedy
-    assert checks() == (checks()[0],)
-    assert checks()[0].state == why
+    assert doctor() == {"NVIDIA GPUs (NVML)": str(why)}
 
 
 def test_a_driver_without_gpus_says_so(machine: FakeNvml) -> None:
@@ -544,20 +543,23 @@ def test_sixteen_gpus_end_their_windows_together(machine: FakeNvml, clock: Clock
     assert [values(trace, ids.gpu(index))["gpu.dram"] for index in range(16)] == [index * 5 for index in range(16)]
 
 
-def test_a_call_that_hangs_hangs_only_its_thread(fake_nvml: FakeNvml) -> None:
-    news = threading.Event()
-    session = Session([nvml_collector()], Origin("live"), interval_s=0.05, on_news=news.set)
+def test_a_call_that_hangs_does_not_keep_a_session_from_ending(fake_nvml: FakeNvml) -> None:
+    session = Session([nvml_collector()], Origin("live"), interval_s=0.01)
     session.start()
-    assert news.wait(10)
-    (thread,) = (thread for thread in threading.enumerate() if thread.name == "llmtop nvml")
-    fake_nvml.set_gpu(0, **{"hang.nvmlDeviceGetPowerUsage": 0.5})
-    before = calls("nvmlDeviceGetPowerUsage")
-    wait_until(lambda: calls("nvmlDeviceGetPowerUsage") >= before + 2)  # the second begins after the change for sure
-    session.stop(timeout_s=0.01)
-    assert thread.is_alive()
+    wait_until(lambda: ids.gpu(0) in session.trace().tracks)
+    before = set(threads())
+    fake_nvml.set_gpu(0, **{"hang.nvmlDeviceGetPowerUsage": 1})
+    wait_until(lambda: bool(set(threads()) - before))  # calls go on in another thread
+    session.stop(timeout_s=30)
+    assert [thread.name for thread in threads()] == ["nvml"]
     assert session.trace().tracks[ids.gpu(0)].name == "NVIDIA H100 80GB HBM3"
-    thread.join(10)
-    assert not thread.is_alive()
+    fake_nvml.clear()
+    wait_until(lambda: not threads())
+
+
+def threads() -> list[threading.Thread]:
+    """Those in which the collector and its calls run."""
+    return [thread for thread in threading.enumerate() if thread.name in ("nvml", "llmtop nvml")]
 
 
 OTHER_FUNCTIONS = (
@@ -622,7 +624,7 @@ def assert_unknown_is_not_shown_as_known(trace: Trace, polled: Trace) -> None:
 def test_checks_for_doctor(machine: FakeNvml) -> None:
     machine.set(gpus=2)
     machine.set_gpu(1, gpm=0, **{"fail.nvmlDeviceRegisterEvents": NOT_SUPPORTED})
-    state = {check.what: str(check.state) for check in checks()}
+    state = doctor()
     assert state["GPU 0"] == "NVIDIA H100 80GB HBM3, driver 580.159.04"
     assert state["GPM (live roofline)"] == "supported on 1 of 2 GPUs; on the others: GPM needs a Hopper or newer GPU"
     assert state["GPU processes"] == "visible"

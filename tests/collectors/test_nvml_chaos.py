@@ -1,12 +1,8 @@
-"""What goes wrong with GPUs and their driver, through a real session: it is said, nothing else stops, it recovers.
-
-The clock runs ten times as fast as the wall, so that what happens every five seconds happens twice a second.
-"""
+"""What goes wrong with GPUs and their driver, through a recorder: it is said, nothing else stops, it recovers."""
 
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,8 +11,8 @@ from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import counter_rate, latest
 from llmtop.model import NS_PER_S, MarkKind, Origin, Trace, TrackId, TrackKind, Unknown, What
-from llmtop.session import Session
-from tests.collectors.nvml_looks import nvml_collector, wait_until
+from llmtop.session import Recorder
+from tests.collectors.nvml_looks import Clock, nvml_collector, wait_until
 from tests.fake_nvml.build import DRIVER_NOT_LOADED, NOT_SUPPORTED, UNKNOWN
 
 if TYPE_CHECKING:
@@ -25,32 +21,32 @@ if TYPE_CHECKING:
     from llmtop.model import Metric
     from tests.fake_nvml.build import FakeNvml
 
-SPEED = 10
 UNINITIALIZED = 1
 
 
-def fast_clock() -> int:
-    return time.monotonic_ns() * SPEED
-
-
 class Watch:
-    """A running session, and waits for what it knows."""
+    """A collector that is polled until what is waited for is so; a clock of its own goes on from poll to poll."""
 
     def __init__(self) -> None:
-        self.session = Session([nvml_collector(fast_clock)], Origin("live"), interval_s=0.01, clock=fast_clock)
+        self.clock = Clock()
+        self.collector = nvml_collector(self.clock)
+        self.recorder = Recorder(Origin("live"))
+        self.recorder.tell_sources([self.collector.owns])
+
+    def start(self) -> None:
+        assert self.collector.missing() is None
+        self.collector.__enter__()
 
     def until(self, is_so: Callable[[Trace], bool]) -> Trace:
         """The first trace that is so."""
-        found: list[Trace] = []
 
         def look() -> bool:
-            trace = self.session.trace()
-            assert trace.issues == ()
-            found.append(trace)
-            return is_so(trace)
+            self.clock.advance(0.25)
+            self.recorder.append(self.collector.name, self.collector.poll())
+            return is_so(self.recorder.freeze())
 
-        wait_until(look)
-        return found[-1]
+        wait_until(look, pause_s=0)
+        return self.recorder.freeze()
 
     def until_all_work(self, gpus: int = 1) -> Trace:
         return self.until(lambda trace: all(now(trace, ids.gpu(i), v.GPU_DRAM) == 84.3 for i in range(gpus)))
@@ -61,7 +57,7 @@ def watch(machine: FakeNvml) -> Iterator[Watch]:
     before, one = set(threading.enumerate()), Watch()
     yield one
     machine.clear()
-    one.session.stop(timeout_s=10)
+    one.collector.__exit__(None, None, None)
     wait_until(lambda: not set(threading.enumerate()) - before)
 
 
@@ -77,7 +73,7 @@ def kinds(trace: Trace) -> set[MarkKind]:
 
 def test_a_gpu_is_lost_and_comes_back(machine: FakeNvml, watch: Watch) -> None:
     machine.set(gpus=3)
-    watch.session.start()
+    watch.start()
     watch.until_all_work(gpus=3)
     machine.set_gpu(1, lost=1)
     lost = watch.until(lambda trace: MarkKind.GPU_LOST in kinds(trace))
@@ -89,7 +85,7 @@ def test_a_gpu_is_lost_and_comes_back(machine: FakeNvml, watch: Watch) -> None:
 
 
 def test_every_call_is_not_supported(machine: FakeNvml, watch: Watch) -> None:
-    watch.session.start()
+    watch.start()
     watch.until_all_work()
     machine.set(fail_everything=NOT_SUPPORTED)
     why = "the driver does not report it for this GPU"
@@ -101,7 +97,7 @@ def test_every_call_is_not_supported(machine: FakeNvml, watch: Watch) -> None:
 @pytest.mark.parametrize("code", [UNINITIALIZED, DRIVER_NOT_LOADED, UNKNOWN])
 def test_nvml_dies_and_lives_again(machine: FakeNvml, watch: Watch, code: int) -> None:
     machine.set(gpus=2)
-    watch.session.start()
+    watch.start()
     watch.until_all_work(gpus=2)
     machine.set(fail_everything=code)
     dead = watch.until(lambda trace: trace.why_missing(What("nvml")) is not None and MarkKind.GPU_LOST in kinds(trace))
@@ -115,9 +111,9 @@ def test_nvml_dies_and_lives_again(machine: FakeNvml, watch: Watch, code: int) -
 
 def test_a_call_hangs_and_returns(machine: FakeNvml, watch: Watch) -> None:
     machine.set_gpu(0, **{"field.82": 50})
-    watch.session.start()
+    watch.start()
     watch.until_all_work()
-    machine.set_gpu(0, **{"hang.nvmlDeviceGetPowerUsage": 1.2})
+    machine.set_gpu(0, **{"hang.nvmlDeviceGetPowerUsage": 1})
     hung = watch.until(lambda trace: MarkKind.GPU_HUNG in kinds(trace))
     why = hung.why_missing(What("gpu:0"))
     assert why is not None
@@ -137,9 +133,9 @@ def test_a_call_hangs_and_returns(machine: FakeNvml, watch: Watch) -> None:
 )
 def test_a_gpu_that_hangs_costs_itself_only(machine: FakeNvml, watch: Watch, function: str) -> None:
     machine.set(gpus=4)
-    watch.session.start()
+    watch.start()
     watch.until_all_work(gpus=4)
-    machine.set_gpu(2, **{f"hang.{function}": 3})
+    machine.set_gpu(2, **{f"hang.{function}": 1})
     hung = watch.until(lambda trace: MarkKind.GPU_HUNG in kinds(trace))
     others = (ids.gpu(0), ids.gpu(1), ids.gpu(3))
     newest = [hung.series[track, v.GPU_DRAM.name].times[-1] for track in others]
@@ -152,8 +148,8 @@ def test_a_gpu_that_hangs_costs_itself_only(machine: FakeNvml, watch: Watch, fun
 
 def test_a_gpu_that_hangs_from_the_start(machine: FakeNvml, watch: Watch) -> None:
     machine.set(gpus=2)
-    machine.set_gpu(1, **{"hang.nvmlDeviceGetName": 3})
-    watch.session.start()
+    machine.set_gpu(1, **{"hang.nvmlDeviceGetName": 1})
+    watch.start()
     watch.until_all_work(gpus=1)
     trace = watch.until(lambda trace: MarkKind.GPU_HUNG in kinds(trace))
     assert [track.id for track in trace.tracks_of(TrackKind.GPU)] == ["gpu:0", "gpu:1"], "it has its row"
@@ -161,16 +157,17 @@ def test_a_gpu_that_hangs_from_the_start(machine: FakeNvml, watch: Watch) -> Non
 
 
 def test_opening_hangs_and_returns(machine: FakeNvml, watch: Watch) -> None:
-    machine.set(**{"hang.nvmlInitWithFlags": 3})
-    watch.session.start()
+    machine.set(**{"hang.nvmlInitWithFlags": 1})
+    watch.start()
     said = "hung: nvmlInitWithFlags has not returned for "
     watch.until(lambda trace: any(one.what == "nvml" and one.why.reason.startswith(said) for one in trace.missing))
+    machine.set(**{"hang.nvmlInitWithFlags": None})
     watch.until_all_work()
 
 
 def test_the_number_of_gpus_changes(machine: FakeNvml, watch: Watch) -> None:
     machine.set(gpus=2)
-    watch.session.start()
+    watch.start()
     watch.until_all_work(gpus=2)
     machine.set(gpus=4)
     watch.until_all_work(gpus=4)
@@ -186,7 +183,7 @@ def test_the_number_of_gpus_changes(machine: FakeNvml, watch: Watch) -> None:
 def test_a_row_never_turns_into_another_gpu(machine: FakeNvml, watch: Watch) -> None:
     """After a reload the driver counts one GPU less: what was the third is now the second."""
     machine.set(gpus=3)
-    watch.session.start()
+    watch.start()
     watch.until_all_work(gpus=3)
     uuid = "GPU-00000000-0000-0000-0000-000000000002"
     machine.set(fail_everything=DRIVER_NOT_LOADED)
@@ -203,7 +200,7 @@ def test_a_row_never_turns_into_another_gpu(machine: FakeNvml, watch: Watch) -> 
 
 def test_mig_is_toggled(machine: FakeNvml, watch: Watch) -> None:
     machine.set_gpu(0, mig_instances="1 2")
-    watch.session.start()
+    watch.start()
     watch.until_all_work()
     machine.set_gpu(0, mig=1)
     on = watch.until(lambda trace: now(trace, ids.gpu_instance(ids.gpu(0), 2), v.GPU_DRAM) == 84.3)
@@ -218,7 +215,7 @@ def test_counters_go_backwards(machine: FakeNvml, watch: Watch) -> None:
     """A reset GPU counts from zero: no rate is ever negative."""
     throttled = v.labelled(v.GPU_THROTTLED, v.ThrottleReason.POWER_CAP)
     machine.set_gpu(0, energy_mj=9_000_000, **{"field.74": 5_000_000_000, "field.3": 100})
-    watch.session.start()
+    watch.start()
     watch.until(lambda trace: now(trace, ids.gpu(0), throttled) == 5_000_000_000)
     machine.set_gpu(0, energy_mj=1_000, **{"field.74": 7, "field.3": 0})
     trace = watch.until(
@@ -233,7 +230,7 @@ def test_sixteen_gpus_with_hostile_names(machine: FakeNvml, watch: Watch) -> Non
     machine.set(gpus=16, **{"process_name.7": "[bold]\x1b[31m[/bold]"})
     for index in range(16):
         machine.set_gpu(index, compute="7:1", name=f"[link={index}]GPU\u202e[/link]")
-    watch.session.start()
+    watch.start()
     trace = watch.until_all_work(gpus=16)
     assert {track.name for track in trace.tracks_of(TrackKind.GPU_PROCESS)} == {"[bold]␛[31m[/bold]"}
     assert trace.tracks[ids.gpu(15)].name == "[link=15]GPU\ufffd[/link]"

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from llmtop import ids
-from llmtop.collectors.gpus import checks
 from llmtop.model import Origin, TrackKind
 from llmtop.session import Recorder
-from tests.collectors.nvml_looks import Clock, nvml_collector, poll_twice, reasons, values
+from tests.collectors.nvml_looks import Clock, doctor, nvml_collector, poll_twice, reasons, values
 from tests.fake_nvml.build import NO_PERMISSION
 
 if TYPE_CHECKING:
@@ -126,5 +125,4 @@ def test_a_lost_gpu_ends_the_lines_of_its_instances_and_they_return(sliced: Fake
 
 
 def test_doctor_names_mig(sliced: FakeNvml) -> None:
-    states = {check.what: str(check.state) for check in checks()}
-    assert states["GPU 0"].endswith(", MIG")
+    assert doctor()["GPU 0"].endswith(", MIG")

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
@@ -35,6 +36,7 @@ static Device devices[MAX_GPUS];
 static Device mig_devices[MAX_GPUS][MAX_INSTANCES];
 static int initialised, live_samples, live_event_sets;
 static struct { const char *name; unsigned long calls; } counts[NAMES];
+static int hanging[MAX_GPUS]; /* threads, by their number in the kernel */
 static unsigned long xids_delivered[MAX_GPUS];
 static int the_event_set;
 
@@ -160,20 +162,47 @@ static void count(const char *name) {
     pthread_mutex_unlock(&lock);
 }
 
-static int begin(const char *name, int gpu) {
-    char key[KEY];
-    const char *path = getenv("FAKE_NVML_CONTROL");
-    if (!path) return LIBRARY_NOT_FOUND;
+static void renew(const char *path) {
     pthread_mutex_lock(&lock);
     load(path);
     pthread_mutex_unlock(&lock);
-    count(name);
+}
+
+/* Puts `tid` where `old` stands in the list of threads that hang; whether it was there. */
+static int replace_hanging(int old, int tid) {
+    int found = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < MAX_GPUS && !found; i++)
+        if (hanging[i] == old) {
+            hanging[i] = tid;
+            found = 1;
+        }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* Hangs as long as the control file says so. */
+static void hang(const char *path, const char *name, int gpu) {
+    char key[KEY];
     snprintf(key, sizeof key, "hang.%s", name);
-    double seconds = number(gpu, key, number(-1, key, 0));
-    if (seconds > 0) {
-        struct timespec pause = { (time_t)seconds, (long)((seconds - (time_t)seconds) * 1e9) };
+    if (number(gpu, key, number(-1, key, 0)) <= 0) return;
+    replace_hanging(0, gettid());
+    while (number(gpu, key, number(-1, key, 0)) > 0) {
+        struct timespec pause = { 0, 1000000 };
         nanosleep(&pause, NULL);
+        renew(path);
     }
+    replace_hanging(gettid(), 0);
+}
+
+static int begin(const char *name, int gpu) {
+    char key[KEY], path[1024];
+    const char *control = getenv("FAKE_NVML_CONTROL");
+    if (!control) return LIBRARY_NOT_FOUND;
+    snprintf(path, sizeof path, "%s", control); /* the environment may change while this hangs */
+    renew(path);
+    count(name);
+    hang(path, name, gpu);
     snprintf(key, sizeof key, "fail.%s", name);
     double everything = strcmp(name, "nvmlGpmSampleFree") ? number(-1, "fail_everything", 0) : 0; /* free needs no driver */
     int code = (int)number(gpu, key, number(-1, key, everything));
@@ -198,6 +227,7 @@ __attribute__((constructor)) static void loading(void) {
 
 int fake_nvml_live_samples(void) { return live_samples; }
 int fake_nvml_live_event_sets(void) { return live_event_sets; }
+int fake_nvml_hangs(int tid) { return replace_hanging(tid, tid); }
 int fake_nvml_initialised(void) { return initialised; }
 unsigned long fake_nvml_calls(const char *name) {
     for (int i = 0; i < NAMES && counts[i].name; i++)
