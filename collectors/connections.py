@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from llmtop.collectors.base import Aim, Clock, Collector
 
-AFTER_S = 1.0
-"""A request without an answer counts from this age on: younger ones are on their way."""
 MAX_SHARE = 0.001
 """Of one core: a thousand connections take 4 ms, once in four seconds."""
 _WHERE = "TCP sockets (sock_diag)"
@@ -81,6 +79,7 @@ class ConnectionsCollector:
     Args:
         target: The server, in whose network namespace is looked.
         find_urls: Where its metrics are by now: a server that is still starting has no port yet.
+        after_s: From which age on a request without an answer counts: younger ones are on their way.
     """
 
     name = "connections"
@@ -93,7 +92,9 @@ class ConnectionsCollector:
         find_urls: Callable[[], Sequence[str]] | None = None,
         clock: Clock = time.monotonic_ns,
         cpu_clock: Clock = time.thread_time_ns,
+        after_s: float = 1.0,
     ) -> None:
+        self._after_s = after_s
         self._pid = target.root_pid
         self._urls = tuple(target.metrics_urls)
         self._find_urls = find_urls
@@ -128,7 +129,9 @@ class ConnectionsCollector:
         began = self._cpu_clock()
         try:
             readings = [
-                one for port in self._ports() for one in _told(port, list(connections(self._socket, port)), now)
+                one
+                for port in self._ports()
+                for one in _told(port, list(connections(self._socket, port)), self._after_s, now)
             ]
         except OSError as error:
             self._why = Unknown(f"no sock_diag: {error}")
@@ -145,8 +148,8 @@ class ConnectionsCollector:
         return {port for url in urls if url.startswith("http") and (port := urlsplit(url).port) is not None}
 
 
-def _told(port: int, found: Sequence[Connection], now: int) -> Iterator[Reading]:
-    waits = [one.waits_s for one in found if one.waits_s >= AFTER_S]
+def _told(port: int, found: Sequence[Connection], after_s: float, now: int) -> Iterator[Reading]:
+    waits = [one.waits_s for one in found if one.waits_s >= after_s]
     track = ids.endpoint(port)
     yield Reading(track, v.ENDPOINT_CONNECTIONS, now, float(len(found)), _WHERE)
     yield Reading(track, v.ENDPOINT_UNANSWERED, now, float(len(waits)), _WHERE)

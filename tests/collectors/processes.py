@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 THREADS = """
 import ctypes, os, select, signal, socket, sys, threading, time

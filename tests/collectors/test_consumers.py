@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from llmtop import procfs
 from llmtop import vocabulary as v
 from llmtop.collectors.consumers import CALM_NS, CROWDED_NS, FIRST_NS, ConsumersCollector
 from llmtop.model import NS_PER_S, Metric, Target, TargetProcess, Trace, Unknown
@@ -213,21 +214,27 @@ def test_without_proc_it_says_so(tmp_path: Path) -> None:
     assert isinstance(ConsumersCollector(SERVER, tmp_path).missing(), Unknown)
 
 
-def test_a_real_neighbour_is_found() -> None:
-    collector = ConsumersCollector(SERVER)
+def test_a_real_neighbour_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has used 50 ms in a second of a clock that the test holds."""
+    now = [0]
+    collector = ConsumersCollector(SERVER, clock=lambda: now[0], cpu_clock=lambda: 0)
     with subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True) as program:
         try:
-            # Descendants of llmtop, as this one is, are its own.
-            seen = eventually(lambda: _sees(collector, program.pid), "the neighbour")
+            collector.poll()
+            before = _ticks(program.pid)
+            eventually(lambda: _ticks(program.pid) >= before + 5, "its time")
+            now[0] += FIRST_NS
+            monkeypatch.setattr(os, "getpid", lambda: 1 << 22)  # descendants of llmtop, as this one is, are its own
+            tracks = collector.poll().tracks
         finally:
             program.kill()
-    assert seen
+    assert f"neighbour:{program.pid}" in tracks
 
 
-def _sees(collector: ConsumersCollector, pid: int) -> bool:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "getpid", lambda: 1 << 22)
-        return f"neighbour:{pid}" in collector.poll().tracks
+def _ticks(pid: int) -> int:
+    stat = procfs.stat(pid)
+    assert stat is not None
+    return stat.cpu_ticks
 
 
 def test_what_the_children_of_a_new_process_used_is_its_own(machine: Machine, collector: ConsumersCollector) -> None:

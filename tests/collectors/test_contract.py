@@ -88,7 +88,7 @@ def watched(is_done: Callable[[Trace], bool]) -> Trace:
     """What a session with the registry's collectors has once it is so."""
     session = Session(registry.host_collectors(), Origin("live"), interval_s=0.01)
     session.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     try:
         while not is_done(trace := session.trace()):
             assert time.monotonic() < deadline

