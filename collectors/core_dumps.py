@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from llmtop import ids, procfs, whats
+from llmtop.births import Descendants
 from llmtop.collectors import children
 from llmtop.collectors.core_dump_places import DumpPlace, places_of
 from llmtop.collectors.job_thread import Job, JobThread
@@ -118,6 +119,7 @@ class CoreDumpsCollector:
         self._target, self._proc, self._clock, self._device, self._wall = target, proc, clock, device, wall
         self._read = read or read_beside
         self._thread = JobThread("llmtop core dump")
+        self._below = Descendants(target.root_pid, proc)
         self._began_ns: int | None = None
         self._listed_ns = 0
         self._why_not: dict[int, Unknown] = {}
@@ -172,7 +174,7 @@ class CoreDumpsCollector:
     def _look_at_processes(self, now: int) -> None:
         self._listed_ns = now
         root = self._target.root_pid
-        living = {root, *procfs.below(root, self._proc), *(one.pid for one in self._target.processes)}
+        living = {root, *self._below.now(), *(one.pid for one in self._target.processes)}
         for pid in sorted(living - self._known.keys()):
             places = places_of(pid, root, self._proc, self._told_environment if pid == root else None)
             if isinstance(places, Unknown):

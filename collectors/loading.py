@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from llmtop import procfs
+from llmtop.births import Descendants
 from llmtop.facts import TargetFact
 from llmtop.model import Target
 from llmtop.text import clean, shorten
@@ -25,27 +26,8 @@ _LOADS_BYTES = 256 << 20
 """Read within `_LOOK_S`, as weights are: 25 MiB/s is less than a network file system gives."""
 
 
-def progress(target: Target, last_line: Callable[[], str] = str) -> str:
-    """Half a sentence of what can be seen of a server's start from outside; empty for a process that is gone."""
-    age_s = age(target)
-    if age_s is None:
-        return ""
-    pids = [target.root_pid, *procfs.below(target.root_pid)]
-    parts = [f"started {age_s:.0f} s ago"]
-    if read := max((bytes_read(pid) for pid in pids), default=0):
-        weights = target.facts.get(TargetFact.WEIGHTS_BYTES)
-        of = f" (weights: {quantity(weights, 'bytes')})" if isinstance(weights, int) and weights else ""
-        parts.append(f"{quantity(read, 'bytes')} read{of}")
-    compilers = Counter(name for pid in pids if (name := procfs.name(pid)) in _COMPILERS)
-    if compilers:
-        parts.append("compiling: " + ", ".join(f"{name} x{count}" for name, count in sorted(compilers.items())))
-    if line := last_line():
-        parts.append(f"log: {shorten(clean(line), _LINE)}")
-    return ", ".join(parts)
-
-
 class Start:
-    """Whether a process may still be about to become a server. Not thread-safe.
+    """What a process does that may still be about to become a server. Not thread-safe.
 
     Args:
         target: What it belongs to.
@@ -55,8 +37,26 @@ class Start:
     def __init__(self, target: Target, clock: Callable[[], float] = time.monotonic) -> None:
         self._target = target
         self._clock = clock
+        self._below = Descendants(target.root_pid)
         self._looked_s, self._read = clock(), self._bytes_read()
         self._is_reading = False
+
+    def progress(self, last_line: Callable[[], str] = str) -> str:
+        """Half a sentence of what can be seen of it from outside; empty for a process that is gone."""
+        age_s = age(self._target)
+        if age_s is None:
+            return ""
+        parts = [f"started {age_s:.0f} s ago"]
+        if read := self._bytes_read():
+            weights = self._target.facts.get(TargetFact.WEIGHTS_BYTES)
+            of = f" (weights: {quantity(weights, 'bytes')})" if isinstance(weights, int) and weights else ""
+            parts.append(f"{quantity(read, 'bytes')} read{of}")
+        compilers = Counter(name for pid in self._pids() if (name := procfs.name(pid)) in _COMPILERS)
+        if compilers:
+            parts.append("compiling: " + ", ".join(f"{name} x{count}" for name, count in sorted(compilers.items())))
+        if line := last_line():
+            parts.append(f"log: {shorten(clean(line), _LINE)}")
+        return ", ".join(parts)
 
     @property
     def is_under_way(self) -> bool:
@@ -68,11 +68,14 @@ class Start:
         if now_s - self._looked_s >= _LOOK_S:
             before, self._read, self._looked_s = self._read, self._bytes_read(), now_s
             self._is_reading = self._read - before >= _LOADS_BYTES
-        names = (procfs.name(pid) for pid in procfs.below(self._target.root_pid))
+        names = (procfs.name(pid) for pid in self._pids())
         return age_s < _YOUNG_S or self._is_reading or any(name in _COMPILERS for name in names)
 
     def _bytes_read(self) -> int:
-        return max(map(bytes_read, (self._target.root_pid, *procfs.below(self._target.root_pid))))
+        return max(map(bytes_read, self._pids()))
+
+    def _pids(self) -> list[int]:
+        return [self._target.root_pid, *self._below.now()]
 
 
 def age(target: Target) -> float | None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Self
 
 from llmtop import procfs, settings, whats
 from llmtop import vocabulary as v
+from llmtop.births import Births
 from llmtop.collectors import cgroups
-from llmtop.collectors.births import Births
 from llmtop.collectors.exits import Exits
 from llmtop.collectors.proc_ends import ProcessEnds, mark_starts
 from llmtop.collectors.proc_groups import CpuQuotas, NodeMemory

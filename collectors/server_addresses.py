@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from llmtop import whats
-from llmtop.collectors.loading import Start, progress
+from llmtop.collectors.loading import Start
 from llmtop.model import NS_PER_S, PLAIN_PROCESS, Unknown, UnknownKind
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class ServerAddresses:
         unread = next((missing.why for missing in self._target.missing if missing.what == whats.TARGET_PORTS), None)
         if unread is not None:
             return unread
-        doing = progress(self._target, self._last_line)
+        doing = self._start.progress(self._last_line)
         if self._target.kind == PLAIN_PROCESS:
             not_yet = f", or not yet ({doing})" if doing and self._start.is_under_way else ""
             return replace(_NO_SERVER, reason=_NO_SERVER.reason + not_yet + _listens(self._target.ports))

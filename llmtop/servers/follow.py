@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmtop import procfs
+from llmtop.births import Descendants
 from llmtop.errors import TargetError
 from llmtop.frozen import frozen
 from llmtop.model import Fact, Restart, Severity, Target
@@ -88,8 +89,8 @@ class Follower:
         self._clock = clock
         self._dtype = dtype
         self._asked_ns = clock()
-        self._supervisor = launched.supervisor_pid if launched is not None else None
-        """Adopts what the launched command leaves behind, so that all of it is found below."""
+        self._below_supervisor = Descendants(launched.supervisor_pid, proc) if launched is not None else None
+        """It adopts what the launched command leaves behind, so that all of it is found below."""
         command = procfs.arguments(target.root_pid, proc) if target.kind == PLAIN else ()
         self._client = client_of(command if launched is None else launched.argv)
         """The command, launched or attached to, where it has others start what it is told to: "docker"; else empty."""
@@ -120,6 +121,7 @@ class Follower:
             target = replace(target, dtype=self._dtype)
         self._target = target
         self._signature: tuple[object, ...] = ()
+        self._below_root = Descendants(target.root_pid, self._proc)
         self._renewed_ns = self._clock()
         state = procfs.stat(target.root_pid, self._proc)
         told = told_port(target, self._proc)
@@ -168,8 +170,7 @@ class Follower:
     def _has_changed(self) -> bool:
         """Whether it listens elsewhere, or other processes of it are recognised, than when last asked."""
         root = self._target.root_pid
-        below = procfs.below(root, self._proc)
-        members = (root, *(pid for pid in below if is_server(pid, self._proc)))
+        members = (root, *(pid for pid in self._below_root.now() if is_server(pid, self._proc)))
         signature = (members, frozenset(listening.listeners(members, self._proc)[0]))
         changed = signature != self._signature
         self._signature = signature
@@ -182,7 +183,7 @@ class Follower:
         target = self._target
         below = self._below()
         servers = find_servers(self._proc, below) if any(is_server(pid, self._proc) for pid in below) else []
-        if self._supervisor is not None:
+        if self._below_supervisor is not None:
             clients = (client_of(procfs.arguments(pid, self._proc)) for pid in below)
             self._client = self._client or next(filter(None, clients), "")
         if not servers and self._client and self._is_time_to_search():
@@ -196,10 +197,9 @@ class Follower:
 
     def _below(self) -> list[int]:
         """All processes of the command, those included that it has left behind."""
-        root = self._target.root_pid
-        if self._supervisor is not None:
-            return procfs.below(self._supervisor, self._proc)
-        return [root, *procfs.below(root, self._proc)]
+        if self._below_supervisor is not None:
+            return self._below_supervisor.now()
+        return [self._target.root_pid, *self._below_root.now()]
 
     # -- after its end -----------------------------------------------------------------------------------------
 
@@ -208,8 +208,8 @@ class Follower:
         if not self._is_time_to_search():
             return None
         old = self._target
-        if self._supervisor is not None:
-            servers = find_servers(self._proc, procfs.below(self._supervisor, self._proc))
+        if self._below_supervisor is not None:
+            servers = find_servers(self._proc, self._below_supervisor.now())
             found = [one for one in servers if old.kind == PLAIN or (old.kind == one.kind and not self._is_left(one))]
             found = found or list(self._heirs())
         else:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.collectors.births import LIST_EVERY, MOST_ASKED, Births
+from llmtop import procfs
+from llmtop.births import LIST_EVERY, MOST_ASKED, Births, Descendants
 
 
 class Processes:
@@ -25,6 +26,11 @@ class Processes:
         for pid in pids:
             (self.folder / str(pid)).mkdir()
         self.tell(max(pids) if last is None else last)
+
+    def is_child(self, pid: int, parent: int) -> None:
+        words = f"S {parent} 0 0 0 -1 0 0 0 0 0 1 1 0 0 20 0 1 0 9 0 1"
+        (self.folder / str(pid) / "stat").write_text(f"{pid} (x) {words}")
+        (self.folder / str(pid) / "status").write_text(f"Tgid:\t{pid}\n")
 
     def tell(self, last: int) -> None:
         (self.folder / "loadavg").write_text(f"0.50 0.40 0.30 2/300 {last}\n")
@@ -121,3 +127,30 @@ def test_a_real_process_that_has_begun_is_among_them() -> None:
         program.communicate(b"\n")
     assert program.pid in found
     assert os.getpid() not in found
+
+
+def test_those_below_are_kept_while_they_are_and_stay_below(processes: Processes) -> None:
+    processes.is_child(20, 10)
+    below = Descendants(10, processes.folder)
+    assert below.now() == [20]
+    processes.begin(23, 24, 25)
+    for pid, parent in ((23, 20), (24, 1), (25, 20)):
+        processes.is_child(pid, parent)
+    (processes.folder / "25" / "status").write_text("Tgid:\t23\n")
+    assert below.now() == [20, 23], "24 is another's, 25 a thread"
+    processes.is_child(23, 1)
+    assert below.now() == [20], "its parent has ended"
+    (processes.folder / "20" / "stat").unlink()
+    assert below.now() == []
+
+
+def test_nothing_but_those_below_is_read_while_nothing_begins(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes.is_child(20, 10)
+    below = Descendants(10, processes.folder)
+    below.now()
+    asked, stat = [], procfs.stat
+    monkeypatch.setattr(procfs, "stat", lambda pid, proc: asked.append(pid) or stat(pid, proc))  # type: ignore[func-returns-value]
+    assert below.now() == [20]
+    assert asked == [20]

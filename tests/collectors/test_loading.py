@@ -39,7 +39,6 @@ def test_one_that_is_old_is_under_way_while_it_reads_as_much_as_weights(
 @pytest.mark.parametrize(("name", "is_under_way"), [("ptxas", True), ("sleep", False)])
 def test_one_that_compiles_is_under_way(name: str, is_under_way: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "age", lambda _: 600.0)
-    monkeypatch.setattr(procfs, "below", lambda _: [1])
     monkeypatch.setattr(procfs, "name", lambda _: name)
     assert loading.Start(SELF).is_under_way == is_under_way
 

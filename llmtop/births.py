@@ -62,3 +62,29 @@ class Births:
             return None  # processes of another namespace than ours, whose numbers loadavg tells
         words = (procfs.read_text(f"{self._proc}/loadavg") or "").split()
         return int(words[-1]) if words and words[-1].isdigit() else None
+
+
+class Descendants:
+    """The processes below one, parents first: those of before that are still there, and what has begun among them.
+
+    To ask each thread of a process for its children (`procfs.below`) takes 60 ms with 5,000 threads.
+
+    Args:
+        pid: The one.
+        proc: As of `Births`.
+    """
+
+    def __init__(self, pid: int, proc: Path = procfs.PROC) -> None:
+        self._pid, self._proc = pid, proc
+        self._births = Births(proc)
+        self._known: list[int] | None = None
+
+    def now(self) -> list[int]:
+        """Look again."""
+        known = frozenset(self._known or ())
+        asked = known.union(self._births.look(at_all=self._known is None))
+        stats = {pid: stat for pid in asked if (stat := procfs.stat(pid, self._proc)) is not None}
+        below = procfs.ProcessTree({pid: stat.parent for pid, stat in stats.items()}).descendants(self._pid)
+        leaders = known.union(self._births.leaders(pid for pid in below if pid not in known))
+        self._known = [pid for pid in below if pid in leaders]
+        return self._known
