@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from llmtop.collectors.base import Aim, Clock, Collector
 
+AFTER_S = 1.0
+"""A request without an answer counts from this age on: younger ones are on their way."""
 MAX_SHARE = 0.001
 """Of one core: a thousand connections take 4 ms, once in four seconds."""
 _WHERE = "TCP sockets (sock_diag)"
@@ -79,7 +81,7 @@ class ConnectionsCollector:
     Args:
         target: The server, in whose network namespace is looked.
         find_urls: Where its metrics are by now: a server that is still starting has no port yet.
-        after_s: From which age on a request without an answer counts: younger ones are on their way.
+        after_s: From which age on a request without an answer counts.
     """
 
     name = "connections"
@@ -92,7 +94,7 @@ class ConnectionsCollector:
         find_urls: Callable[[], Sequence[str]] | None = None,
         clock: Clock = time.monotonic_ns,
         cpu_clock: Clock = time.thread_time_ns,
-        after_s: float = 1.0,
+        after_s: float = AFTER_S,
     ) -> None:
         self._after_s = after_s
         self._pid = target.root_pid

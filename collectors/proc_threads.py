@@ -21,9 +21,6 @@ GIL_SAMPLED = "/proc/TID/syscall, sampled at each poll"
 _CAUSE_METRICS: Mapping[ThreadCause, Metric] = {
     cause: v.labelled(v.THREAD_STATE_SAMPLES, cause.value) for cause in ThreadCause
 }
-_STILL_NS, REST_NS = 4_000_000_000, 1_900_000_000
-"""A thread that has not run for so long is read every two seconds: most of a server sleep
-for good. Its clocks go on by themselves, so that nothing is lost but the moment at which it woke."""
 _SWITCHES_NS = 900_000_000
 """How often its switches are told: once a second; a tenth less, because polls jitter."""
 _KEPT = ("schedstat", "stat", "syscall", "wchan")
@@ -103,6 +100,10 @@ class Thread:
     has_run: bool = True
     ran_ns: int = 0
     """When it was last seen to have run, or seen first."""
+    due_ns: int = 0
+    """When it is read again, unless it did so much last time that it is read at each poll."""
+    is_told: bool = False
+    """It has a track. One of very many that has not run since it was seen first has none."""
     activity_ns: int = 0
     """Time on a CPU or queued for one since the last poll."""
     state: str = ""
@@ -135,7 +136,7 @@ class Thread:
 
     def read(self, name: str, task: int) -> bytes | None:
         """One of the files that are read again: the clocks at each poll, the others only of threads that run."""
-        if name != "schedstat" and not self.samples:  # most threads sleep, and are looked at once
+        if not self.is_told or (name != "schedstat" and not self.samples):  # most threads sleep, and are looked at once
             return procfs.read_bytes(f"{self.tid}/{name}", task)
         return self.files.read(f"{self.tid}/{name}", task)
 
@@ -157,10 +158,6 @@ class Thread:
         self.activity_ns = run - self.run_ns + wait - self.wait_ns
         self.run_ns, self.wait_ns, self.slices = run, wait, slices
         return True
-
-    def rests(self, now: int) -> bool:
-        """Whether it sleeps on and on and was read a moment ago."""
-        return now - self.ran_ns >= _STILL_NS and now - self.sampled_ns < REST_NS
 
     def look(self, task: int, access: ThreadAccess) -> None:
         """Read name, state and cause.
@@ -208,9 +205,24 @@ class Thread:
             if self.gil_samples == 1 and self.waits_for_gil and self.samples > 1:
                 yield Reading(self.id, v.THREAD_GIL_FUTEX, self.sampled_ns, 0.0, GIL_SAMPLED)
             yield Reading(self.id, v.THREAD_GIL_FUTEX, now, float(self.gil_samples), GIL_SAMPLED)
+        self.note(now)
+
+    def note(self, now: int) -> None:
+        """Its clocks were read at this moment."""
         self.sampled_ns = now
         if self.has_run or not self.ran_ns:
             self.ran_ns = now
+
+    def forget(self) -> None:
+        """Let it have no track until it runs again."""
+        self.is_told, self.may_be_new, self.shown = False, True, ()
+        self.samples, self.samples_by_cause, self.gil_samples = 0, {}, 0
+        self.close()
+
+    def begin(self, seen_ns: int, run_ns: int, wait_ns: int) -> Iterator[Reading]:
+        """What its clocks said when they were read last, of one that had no track then: its shares start from there."""
+        yield Reading(self.id, v.THREAD_ON_CPU, seen_ns, float(run_ns), SCHEDSTAT)
+        yield Reading(self.id, v.THREAD_RUN_QUEUE, seen_ns, float(wait_ns), SCHEDSTAT)
 
     def switched(self, task: int, now: int) -> Iterator[Reading]:
         """Its switches, and with them the CPUs that it may run on, at most every `_SWITCHES_NS`.

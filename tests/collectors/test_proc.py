@@ -12,7 +12,7 @@ import pytest
 
 from llmtop import ids, procfs, whats
 from llmtop import vocabulary as v
-from llmtop.collectors import cgroups, thread_reader
+from llmtop.collectors import cgroups
 from llmtop.collectors import proc as proc_module
 from llmtop.collectors.proc import BRIEF_NS, ProcCollector
 from llmtop.collectors.proc_threads import Thread, ThreadAccess
@@ -267,8 +267,9 @@ def test_threads_that_end_are_gone() -> None:
 
 def test_a_thread_that_takes_the_place_of_another_is_found_with_the_next_poll() -> None:
     code = (
-        "import sys, threading\ndef begin():\n    t = threading.Thread(target=sys.stdin.readline)\n    t.start()\n"
+        "import os, sys, threading\ndef begin():\n    t = threading.Thread(target=sys.stdin.readline)\n    t.start()\n"
         "    return t\nt = begin()\nprint('ready', flush=True)\nt.join()\n"
+        "while len(os.listdir('/proc/self/task')) > 1: pass\n"
         "t = begin()\nprint('again', flush=True)\nt.join()\n"
     )
     with python(code) as program:
@@ -294,7 +295,7 @@ def test_threads_are_listed_only_where_some_have_begun_or_ended(
     collector.poll()
     listed: list[int] = []
 
-    def noted(pid: int) -> list[int]:
+    def noted(pid: int, proc: Path) -> list[int]:
         listed.append(pid)
         return []
 
@@ -471,58 +472,6 @@ def test_how_many_gpus_a_server_has_open_is_told_where_all_its_files_can_be_read
         root = running.pids["api"]
         one = replace(target(root, "vllm"), gpus=gpus, missing=missing)
         assert ProcCollector(one, ENGINES).poll().tracks[ids.process(root)].facts["gpus_open"] == told
-
-
-def test_of_very_many_threads_the_busiest_are_read_and_the_rest_by_turns(
-    busy: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(thread_reader, "MANY_THREADS", 3)
-    monkeypatch.setattr(thread_reader, "CLOSE_LOOKS", 1)
-    monkeypatch.setattr(thread_reader, "TURN_THREADS", 2)
-    watch = Watch(ProcCollector(target(busy.pid)))
-
-    def looks(name: str) -> float:
-        series = watch.recorder.freeze().get(watch.threads()[name], v.THREAD_STATE_SAMPLES)
-        return series.values[-1] if series is not None else 0.0
-
-    def spinner_is_ahead() -> bool:
-        watch.poll()
-        return looks("spinner") > looks("sleeper") + 3
-
-    eventually(spinner_is_ahead, "more looks at the busy thread")
-
-
-CROWD = """
-import threading, time
-threading.stack_size(65536)
-for _ in range(2000):
-    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
-print("ready", flush=True)
-time.sleep(1000)
-"""
-
-
-def test_two_thousand_threads_are_all_read_within_a_few_polls_and_never_at_once() -> None:
-    with python(CROWD) as program, ProcCollector(target(program.pid)) as collector:
-        collector.poll()  # all are new
-        eventually(lambda: collector.poll() and not _busy(collector), "threads that have come to rest")
-        traces = [collector.poll() for _ in range(7)]
-        clocks = Path(f"/proc/{program.pid}/task/{program.pid}/schedstat").read_text().split()
-
-    why = traces[-1].why_missing(What("thread.idle"))
-    assert why is not None
-    assert why.reason == "of 2001 threads the busiest are read at each poll, the others once in 7 polls"
-    read = [{r.track for r in trace.readings if r.metric == v.THREAD_ON_CPU} for trace in traces]
-    assert all(len(tracks) < 400 for tracks in read)
-    assert len(set().union(*read)) == 2001
-    main = ids.thread(program.pid, program.pid)
-    [*_, last] = [r.value for trace in traces for r in trace.readings if (r.track, r.metric) == (main, v.THREAD_ON_CPU)]
-    assert last == float(clocks[0]), "what is read late is as exact"
-
-
-def _busy(collector: ProcCollector) -> int:
-    threads = (thread for process in collector._processes.values() for thread in process.threads.values())
-    return sum(thread.activity_ns > 0 for thread in threads)
 
 
 def test_files_that_may_not_be_read_are_a_reason(busy: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,12 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from llmtop import ids, procfs, remedies
+from llmtop import procfs, remedies
 from llmtop.collectors import cgroups, host_checks, pyspy_dump
 from llmtop.collectors.metrics_http import NotHttpError
 from llmtop.collectors.nvml import facts as nvml_facts
 from llmtop.collectors.nvml.errors import GPU_DOWN, explain, explain_code
 from llmtop.collectors.privileges import ALL_CAPABILITIES, GRANT, GRANT_TO_CONTAINER, Rights
-from llmtop.collectors.proc_threads import Thread
 from llmtop.collectors.scrape_pace import ScrapePace
 from llmtop.model import Unknown
 
@@ -331,16 +330,3 @@ def test_the_group_of_a_process_by_version(memberships: str, folder: str, path: 
     """Paths may have colons in them: the first two are those that divide the fields."""
     (tmp_path / "cpu,cpuacct").mkdir()
     assert cgroups._own_folder(memberships, tmp_path) == (tmp_path / folder, path)
-
-
-@pytest.mark.parametrize(
-    ("ran_s", "looked_s", "rests"),
-    [(4.0, 1.0, True), (3.999, 1.0, False), (9.0, 1.899, True), (9.0, 1.9, False)],
-)
-def test_a_thread_that_slept_for_four_seconds_is_looked_at_every_other_second(
-    ran_s: float, looked_s: float, rests: bool
-) -> None:
-    now = 10_000_000_000
-    thread = Thread(ids.thread(1, 2), 1, 2)
-    thread.ran_ns, thread.sampled_ns = now - round(ran_s * 1e9), now - round(looked_s * 1e9)
-    assert thread.rests(now) is rests
