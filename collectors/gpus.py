@@ -57,12 +57,14 @@ class Patience:
         answer_s: For a poll: one that GPUs hang in takes 0.8 s.
         hung_s: For a poll, once it is said to hang.
         stop_s: For its end, before it is made to end.
+        killed_s: And from then on: what hangs in the kernel ends when its call does.
     """
 
     start_s: float = 2.5
     answer_s: float = 1.2
     hung_s: float = 0.2
     stop_s: float = 0.3
+    killed_s: float = 0.3
 
 
 PATIENCE = Patience()
@@ -169,7 +171,7 @@ class GpuCollector:
 
     def _stop(self) -> None:
         if self._process is not None:
-            self._process.close(self._patience.stop_s)
+            self._process.close(self._patience)
             self._process = None
 
     def _ask(self, now_ns: int) -> None:
@@ -200,7 +202,7 @@ class GpuCollector:
 
     def _bury(self) -> None:
         assert self._process is not None
-        how = self._process.close(self._patience.stop_s)
+        how = self._process.close(self._patience)
         self._process = None
         if self._why_not is None:
             self._why_not = Unknown(
@@ -256,17 +258,17 @@ class _HelperProcess:
             yield pickle.loads(self._rest[LENGTH.size : LENGTH.size + size])  # from our own child only
             del self._rest[: LENGTH.size + size]
 
-    def close(self, patience_s: float) -> str:
-        """End it, and wait only a moment: what hangs in the kernel ends when its call does. How it ended, in words."""
+    def close(self, patience: Patience) -> str:
+        """End it, and wait only a moment. How it ended, in words."""
         assert self._popen.stdin is not None
         assert self._popen.stdout is not None
         self._popen.stdin.close()
         try:
-            code: int | None = self._popen.wait(patience_s)
+            code: int | None = self._popen.wait(patience.stop_s)
         except subprocess.TimeoutExpired:
             self._popen.kill()
             with suppress(subprocess.TimeoutExpired):
-                self._popen.wait(patience_s)
+                self._popen.wait(patience.killed_s)
             code = None
         self._popen.stdout.close()
         os.close(self._lifeline)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from llmtop.model import Fact
-    from tests.fake_nvml.build import FakeNvml
 
 A100, H100 = "GPU-aaaa", "GPU-bbbb"
 AMPERE = {A100: KnownGpu(0, has_gpm=False)}
@@ -228,11 +227,6 @@ def test_the_roofline_of_an_a100_stands_on_dcgm() -> None:
     assert view.points[0].bytes_per_s == pytest.approx(0.81 * 5120 / 8 * 1593e6 * 2)
     assert any("one counter for all tensor work" in note for note in view.notes)
     assert any("DCGM exporter" in note for note in view.notes)
-
-
-def test_nvml_that_cannot_be_had_is_none(fake_nvml: FakeNvml) -> None:
-    fake_nvml.set(**{"fail.nvmlInitWithFlags": 12})
-    assert gpus_of_nvml() is None
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+PATIENT = Patience(start_s=60, answer_s=60, stop_s=60, killed_s=60)
+IMPATIENT = Patience(start_s=0.02, answer_s=0.02, hung_s=0.02, stop_s=0.02, killed_s=60)
+
+
 @pytest.fixture
 def gpus(fake_nvml: FakeNvml) -> Iterator[GpuCollector]:
-    collector = GpuCollector()
+    collector = GpuCollector(patience=PATIENT)
     yield collector
     collector.__exit__(None, None, None)
 
@@ -71,9 +75,7 @@ def test_without_a_driver_it_says_so_and_is_gone(fake_nvml: FakeNvml, gpus: GpuC
         "the NVIDIA kernel driver is not loaded", "sudo modprobe nvidia, and look at: dmesg | grep -i nvrm"
     )
     assert children.running() == ()
-
-
-IMPATIENT = Patience(start_s=0.02, answer_s=0.02, hung_s=0.02, stop_s=0.02)
+    assert gpus_now(GpuCollector(patience=PATIENT)) is None
 
 
 def test_loading_that_hangs_is_named(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +95,7 @@ def test_loading_that_hangs_is_named(fake_nvml: FakeNvml, monkeypatch: pytest.Mo
 
 def test_a_process_that_dies_is_said_and_started_again(fake_nvml: FakeNvml) -> None:
     clock = Clock()
-    with GpuCollector(clock) as gpus:
+    with GpuCollector(clock, PATIENT) as gpus:
         assert gpus.missing() is None
         poll_until(gpus, ids.gpu(0), v.GPU_POWER.name)
         (pid,) = children.running()

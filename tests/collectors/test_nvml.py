@@ -635,7 +635,8 @@ def test_a_real_process_finds_the_library_by_its_path(fake_nvml: FakeNvml) -> No
     """It is found as a driver's is, and never loaded into the process that asks."""
     script = (
         "import sys\nfrom llmtop.collectors import gpus\n"
-        "print(*(check.state for check in gpus.checks()), sep='|')\n"
+        "patient = gpus.Patience(start_s=60, answer_s=60)\n"
+        "print(*(check.state for check in gpus.checks(gpus.GpuCollector(patience=patient))), sep='|')\n"
         "assert 'pynvml' not in sys.modules\n"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
