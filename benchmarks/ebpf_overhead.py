@@ -5,7 +5,7 @@ Usage: sudo python benchmarks/ebpf_overhead.py [ROUNDS [WORKLOAD ...]], of call,
 The workload does one thing over and over on one CPU: a system call, a context switch (two of them and four calls per
 operation: a ping-pong over pipes), a call into a stand-in libcuda. Its own CPU time per operation is compared with and
 without the tracer, cases by turns, and the best batch of all rounds counts: other programs only ever add to it. Needs
-root, bcc and gcc; strace, perf and bpftrace are shown where they are installed.
+root, bcc and gcc; strace and perf are shown where they are installed.
 
 "collectors" compares llmtop's collectors as they are, each with stacks and without a budget, for some seconds a case
 and by the mean: the one by perf looks now and then. They are attached once they have said something, and detached
@@ -33,7 +33,7 @@ OPERATIONS = 2000
 """In a batch."""
 BATCHES = {"call": 400, "yield": 300, "switch": 60, "library": 60}
 IN_TRACEFS = ["unshare", "-m", "sh", "-c", 'mount -t tracefs none /sys/kernel/tracing 2>/dev/null; exec "$@"', "sh"]
-"""perf and bpftrace need tracefs: they get a mount of their own where the machine has none."""
+"""perf needs tracefs: it gets a mount of their own where the machine has none."""
 
 PART = """
 import sys, time
@@ -65,31 +65,6 @@ print("attached", round(time.monotonic() - start, 3), flush=True)
 sys.stdin.read()
 """
 
-THROUGH_BPFTRACE = """
-import os, sys
-sys.path.insert(0, sys.argv[1])
-from llmtop.collectors.tracing.bpftrace.script import Function, RunPlan, script
-pid, what = int(sys.argv[2]), sys.argv[3]
-library = (Function(sys.argv[4], "cuLaunchKernel", 0),) if "library" in what else ()
-plan = RunPlan(
-    pids=(1 if "others" in what else pid,),
-    calls="counted" if "counted" in what else "timed" if "calls" in what else "off",
-    scheduler="scheduler" in what,
-    stack_every=int("stacks" in what),
-    samples=False,
-    functions=library,
-    interval_ms=1000,
-    named=True,
-    loses_first=False,
-)
-program = os.memfd_create("program")
-os.write(program, script(plan).encode())
-os.set_inheritable(program, True)
-os.execvp("bpftrace", ["bpftrace", "-B", "line", "-f", "json", f"/dev/fd/{program}"])
-"""
-"""What llmtop has bpftrace do where bcc is not to be had (docs/tracers.md)."""
-
-
 COLLECTOR = """
 import select, sys
 from importlib import import_module
@@ -108,7 +83,6 @@ with getattr(import_module(module), name)(target, **options) as collector:
 COLLECTORS = (
     ("/proc", "llmtop.collectors.proc", "ProcCollector"),
     ("eBPF through bcc", "llmtop.collectors.tracing.bcc.collector", "EbpfCollector"),
-    ("bpftrace", "llmtop.collectors.tracing.bpftrace.collector", "BpftraceCollector"),
     ("perf", "llmtop.collectors.tracing.perf.collector", "PerfCollector"),
 )
 COLLECTOR_S = 5.0
@@ -137,17 +111,10 @@ def collectors() -> list[Case]:
     return [Case("nothing", ()), *found]
 
 
-def through_bpftrace(what: str, library: Path | None = None) -> Case:
-    """What llmtop looks at through bpftrace; it is attached when it reports for the first time."""
-    command = [*IN_TRACEFS, sys.executable, "-c", THROUGH_BPFTRACE, str(HERE.parent), "PID", what, str(library)]
-    return Case(f"bpftrace, by llmtop: {what}", tuple(command), '"end')
-
-
 def cases(workload: str, library: Path) -> list[Case]:
     """What is compared on a workload."""
     if workload == "library":
-        theirs = [through_bpftrace("library", library)] if shutil.which("bpftrace") else []
-        return [Case("nothing", ()), part("llmtop: library calls", "library"), *theirs]
+        return [Case("nothing", ()), part("llmtop: library calls", "library")]
     common = [
         Case("nothing", ()),
         part("llmtop: calls counted", "calls counted"),
@@ -164,16 +131,7 @@ def cases(workload: str, library: Path) -> list[Case]:
 
 
 def _others() -> list[Case]:
-    count = "tracepoint:raw_syscalls:sys_enter /pid == PID/ { @[args->id] = count(); }"
     return [
-        Case("bpftrace counting calls", (*IN_TRACEFS, "bpftrace", "-e", count), "Attaching"),
-        through_bpftrace("calls counted"),
-        through_bpftrace("calls"),
-        through_bpftrace("calls others"),
-        through_bpftrace("calls counted others"),
-        through_bpftrace("scheduler"),
-        through_bpftrace("scheduler others"),
-        through_bpftrace("scheduler stacks"),
         Case("perf trace -s", (*IN_TRACEFS, "perf", "trace", "-s", "-p", "PID", "-o", "/dev/null"), "", 0.05),
         Case("strace -c -f", ("strace", "-c", "-f", "-o", "/dev/null", "-p", "PID"), "attached", 0.02),
     ]

@@ -35,7 +35,7 @@ int cuStreamSynchronize(void) { usleep(20000); return 0; }
 """
 """A GPU that takes 20 ms for a step, so that the engine waits for most of the time."""
 BUDGETS = {"TUI": 4.0, "probes": 1.0}
-_HELPERS = {"--budget": "probes", "bpftrace": "probes", "perf": "probes", "nvml.helper": "GPUs"}
+_HELPERS = {"--budget": "probes", "perf": "probes", "nvml.helper": "GPUs"}
 """What a helper is told by, in its command line."""
 
 

@@ -52,7 +52,6 @@ def checks(rights: Rights | None = None, root: Path = ROOT) -> tuple[DoctorCheck
         DoctorCheck("perf_event_paranoid", _perf_events(rights, root)),
         DoctorCheck("kernel function names (kptr_restrict)", _kernel_names(rights, root)),
         DoctorCheck("BTF", _btf()),
-        DoctorCheck("bpftrace", _program("bpftrace", "sudo apt install bpftrace")),
         DoctorCheck("perf", _program("perf", "sudo apt install linux-perf")),
         DoctorCheck("py-spy", _py_spy()),
         DoctorCheck("bcc", _bcc()),

@@ -84,7 +84,6 @@ class Facet(StrEnum):
 class State(StrEnum):
     """Why a collector that works gives less than it could, or nothing for a while."""
 
-    PAUSED = "paused"
     SHED = "shed"
     """It would cost too much."""
     LIGHT = "light"
@@ -143,8 +142,8 @@ def state(collector: str, of: State) -> What:
 
 
 def of_source(collector: str) -> tuple[What, ...]:
-    """Where a collector's own reasons stand, the one to name first at the head: it pauses, sheds, or reads nothing."""
-    return state(collector, State.PAUSED), state(collector, State.SHED), source(collector)
+    """Where a collector's own reasons stand, the one to name first at the head: it sheds, or reads nothing."""
+    return state(collector, State.SHED), source(collector)
 
 
 def renamed(what: What, collector: str, other: str) -> What:

@@ -28,7 +28,7 @@ settings.load_profile("suite")
 
 pytest_plugins = ["tests.time_limits"]
 
-NEED_A_KERNEL = {"kernel_probes", "real_bpftrace", "real_perf"}
+NEED_A_KERNEL = {"kernel_probes", "real_perf"}
 """Fixtures of the tests that look at what runs here with probes or perf events, which few containers may."""
 
 

@@ -127,21 +127,21 @@ def test_a_module_that_is_run_is_named_so(home: Path, monkeypatch: pytest.Monkey
 
 def test_root_needs_no_sudo(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert remedies.for_here("sudo apt install bpftrace") == "apt install bpftrace"
+    assert remedies.for_here("sudo apt install gdb") == "apt install gdb"
 
 
 @pytest.mark.parametrize(
     ("manager", "release", "said"),
     [
-        ("apt", "ID=debian\n", "sudo apt install linux-perf, or sudo apt install bpftrace"),
+        ("apt", "ID=debian\n", "sudo apt install linux-perf, or sudo apt install gdb"),
         (
             "apt",
             'ID=linuxmint\nID_LIKE="ubuntu debian"\n',
-            "sudo apt install linux-tools-generic, or sudo apt install bpftrace",
+            "sudo apt install linux-tools-generic, or sudo apt install gdb",
         ),
-        ("dnf", "ID=fedora\n", "sudo dnf install perf, or sudo dnf install bpftrace"),
-        ("apk", "", "sudo apk add perf, or sudo apk add bpftrace"),
-        ("", "", "sudo apt install linux-perf, or sudo apt install bpftrace"),
+        ("dnf", "ID=fedora\n", "sudo dnf install perf, or sudo dnf install gdb"),
+        ("apk", "", "sudo apk add perf, or sudo apk add gdb"),
+        ("", "", "sudo apt install linux-perf, or sudo apt install gdb"),
     ],
 )
 def test_packages_are_named_as_this_system_has_them(
@@ -153,7 +153,7 @@ def test_packages_are_named_as_this_system_has_them(
     monkeypatch.setattr(shutil, "which", lambda name, **_: name if name == manager else None)
     remedies.package_system.cache_clear()
     try:
-        assert remedies.for_here("sudo apt install linux-perf, or sudo apt install bpftrace") == said
+        assert remedies.for_here("sudo apt install linux-perf, or sudo apt install gdb") == said
     finally:
         remedies.package_system.cache_clear()
 

@@ -1,4 +1,4 @@
-"""Which tracer looks into the kernel: bcc, else bpftrace, else perf (docs/tracers.md)."""
+"""Which tracer looks into the kernel: bcc, else perf (docs/tracers.md)."""
 
 from __future__ import annotations
 
@@ -52,19 +52,13 @@ def _bcc(target: Target, probes: Probes, budget: float) -> TracingCollector:
     return EbpfCollector(target, budget=budget, is_light=probes is Probes.LIGHT)
 
 
-def _bpftrace(target: Target, probes: Probes, budget: float) -> TracingCollector:
-    from llmtop.collectors.tracing.bpftrace.collector import BpftraceCollector
-
-    return BpftraceCollector(target, budget=budget, is_light=probes is Probes.LIGHT)
-
-
 def _perf(target: Target, probes: Probes, budget: float) -> TracingCollector:
     from llmtop.collectors.tracing.perf.collector import PerfCollector
 
     return PerfCollector(target, budget=budget, is_light=probes is Probes.LIGHT)
 
 
-TRACERS: tuple[Tracer, ...] = (Tracer("bcc", _bcc), Tracer("bpftrace", _bpftrace), Tracer("perf", _perf))
+TRACERS: tuple[Tracer, ...] = (Tracer("bcc", _bcc), Tracer("perf", _perf))
 """Best first: what sees the most at the least cost."""
 
 
@@ -259,8 +253,8 @@ def _why_nothing_chosen() -> Unknown:
 def _reasons(by_name: Mapping[str, Unknown]) -> str:
     """Why each of them is not used, in one line; those with the same reason together.
 
-    >>> _reasons({"bcc": Unknown("not root"), "bpftrace": Unknown("not root"), "perf": Unknown("not installed")})
-    'bcc, bpftrace (not root); perf (not installed)'
+    >>> _reasons({"bcc": Unknown("not root"), "perf": Unknown("not installed")})
+    'bcc (not root); perf (not installed)'
     """
     names: dict[str, list[str]] = {}
     for name, why in by_name.items():
@@ -276,10 +270,9 @@ def checks() -> tuple[DoctorCheck, ...]:
     """What of the tracers works here, for `llmtop doctor`."""
     from llmtop.collectors import signal_senders
     from llmtop.collectors.tracing.bcc import collector as ebpf
-    from llmtop.collectors.tracing.bpftrace import collector as bpftrace
     from llmtop.collectors.tracing.perf import collector as perf
 
-    found = {"bcc": ebpf.checks(), "bpftrace": bpftrace.checks(), "perf": perf.checks()}
+    found = {"bcc": ebpf.checks(), "perf": perf.checks()}
     states = {name: several[-1].state for name, several in found.items()}
     senders = signal_senders.checks() if are_allowed(Probes.FULL) else ()
     return (*(check for several in found.values() for check in several), *modes(states), *senders)

@@ -4,7 +4,7 @@ A helper writes a JSON object a line (protocol.py). Its key "kind" tells which: 
 it does, then a `Sample` again and again; or `Unavailable` and the end. perf's helper says `Looking` at both ends of
 each of its looks, and whoever does not know a kind passes it over.
 
-The helpers of bcc, bpftrace and perf fill the same `Sample`. Counters in it are sums since the helper was started, of
+The helpers of bcc and perf fill the same `Sample`. Counters in it are sums since the helper was started, of
 what has changed since the sample before: nothing is said of a counter that stands. Stacks are no sums: they are of the
 time since the sample before. What a tracer cannot see it leaves out, and says so under `missing`.
 
@@ -39,7 +39,7 @@ class Why(NamedTuple):
 
 
 class Attaching(TypedDict, total=False):
-    """It does not look yet, or not at the moment: a sign of life, and what it is busy with."""
+    """It does not look yet: a sign of life, and what it is busy with."""
 
     kind: str
     doing: str
@@ -377,7 +377,6 @@ class Sample(Lifetimes, SystemCalls, Scheduling, Stacks, LibraryCounts, total=Fa
         shed: What is not looked at to save time, for people; empty when that is nothing.
         settling: More will be looked at soon.
         children_ns: CPU time of the programs that were run, since the start.
-        child: The program that runs beside the helper; 0 while there is none.
     """
 
     kind: str
@@ -390,7 +389,6 @@ class Sample(Lifetimes, SystemCalls, Scheduling, Stacks, LibraryCounts, total=Fa
     shed: str
     settling: bool
     children_ns: int
-    child: int
 
 
 _ROWS: Mapping[str, type[Any]] = {

@@ -87,6 +87,6 @@ def test_refusals_name_the_command_that_changes_them(monkeypatch: pytest.MonkeyP
     assert remedies["ptrace"] == "sudo sysctl kernel.yama.ptrace_scope=0, or sudo llmtop ..."
     assert remedies["perf_event_paranoid"] == "sudo sysctl kernel.perf_event_paranoid=1"
     assert remedies["other"] == "sudo mount -o remount,hidepid=0 /proc"
-    assert remedies["bpftrace"] == "sudo apt install bpftrace"
+    assert remedies["perf"] == "sudo apt install linux-perf"
     assert remedies["CPU"].startswith("boot with psi=1")
     assert "no bcc" in str(state("bcc", checks)) or "not there" in str(state("bcc", checks))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TARGET = Target(1, 1, "process", "a program", ())
 NOT_ROOT = Unknown("only root may load probes", "sudo llmtop")
 NO_BCC = Unknown("bcc cannot be imported", "sudo apt install python3-bpfcc")
-NO_BPFTRACE = Unknown("bpftrace is not installed", "sudo apt install bpftrace")
+NO_PERF = Unknown("perf is not installed", "sudo apt install linux-perf")
 CALLS = Metric("syscall.count|read", "calls", counter=True)
 
 
@@ -78,38 +78,37 @@ def missing(trace: Trace) -> dict[str, str]:
 
 
 def test_the_best_is_taken_and_nothing_is_said_of_it() -> None:
-    bcc, bpftrace = FakeCollector("bcc"), FakeCollector("bpftrace")
+    bcc, perf = FakeCollector("bcc"), FakeCollector("perf")
     bcc.traces = [Trace(Origin("live"), 1, 2, readings=(reading(3),))]
-    with tracing(bcc, bpftrace) as collector:
+    with tracing(bcc, perf) as collector:
         assert collector.tracer == "bcc"
         trace = collector.poll()
     assert trace.readings == (reading(3),)
     assert (trace.missing, trace.issues) == ((), ())
-    assert (bcc.lives, bpftrace.lives) == (["in", "out"], [])
+    assert (bcc.lives, perf.lives) == (["in", "out"], [])
 
 
 def test_one_that_cannot_run_is_passed_over_and_named() -> None:
-    bcc, bpftrace = FakeCollector("bcc", missing=NO_BCC), FakeCollector("bpftrace")
-    collector = tracing(bcc, bpftrace)
+    bcc, perf = FakeCollector("bcc", missing=NO_BCC), FakeCollector("perf")
+    collector = tracing(bcc, perf)
     assert collector.missing() is None
     with collector:
         first, second = collector.poll(), collector.poll()
     assert bcc.lives == []
-    said = "bpftrace looks in place of bcc (bcc cannot be imported) (sudo apt install python3-bpfcc)"
+    said = "perf looks in place of bcc (bcc cannot be imported) (sudo apt install python3-bpfcc)"
     assert missing(first) == missing(second) == {"tracer": said}
-    said = "bpftrace looks into the kernel in place of bcc (bcc cannot be imported)"
+    said = "perf looks into the kernel in place of bcc (bcc cannot be imported)"
     assert first.issues == (Issue(Severity.INFO, "tracer-fallback", said),)
     assert [(mark.kind, mark.text) for mark in first.marks] == [(MarkKind.TRACER, said)]
     assert (second.issues, second.marks) == ((), ())
 
 
 def test_one_that_gives_up_is_ended_and_the_next_goes_on() -> None:
-    bcc, bpftrace, perf = (FakeCollector(name) for name in ("bcc", "bpftrace", "perf"))
+    bcc, perf = FakeCollector("bcc"), FakeCollector("perf")
     last_words = Trace(Origin("live"), 1, 2, readings=(reading(3),), missing=(Missing(What("ebpf"), NO_BCC),))
     bcc.traces = [last_words]
-    bpftrace.why = NO_BPFTRACE
     perf.traces = [Trace(Origin("live"), 200, 201, readings=(reading(1, 201),))]
-    with tracing(bcc, bpftrace, perf) as collector:
+    with tracing(bcc, perf) as collector:
         bcc.unavailable = NO_BCC
         change = collector.poll()
         assert (bcc.lives, perf.lives) == (["in", "out"], ["in"])
@@ -119,22 +118,22 @@ def test_one_that_gives_up_is_ended_and_the_next_goes_on() -> None:
     assert list(missing(change)) == ["tracer"]
     assert [issue.code for issue in change.issues] == ["tracer-fallback"]
     assert after.readings == (reading(1, 201),)
-    said = "perf looks in place of bcc (bcc cannot be imported); bpftrace (bpftrace is not installed)"
+    said = "perf looks in place of bcc (bcc cannot be imported)"
     assert missing(after) == {"tracer": f"{said} (sudo apt install python3-bpfcc)"}
     assert perf.lives == ["in", "out"]
 
 
 def test_when_none_works_all_reasons_are_told_best_remedy_first() -> None:
     bcc = FakeCollector("bcc")
-    collector = tracing(bcc, FakeCollector("bpftrace", missing=NO_BPFTRACE))
+    collector = tracing(bcc, FakeCollector("perf", missing=NO_PERF))
     assert collector.unavailable is None, "nobody has tried yet"
     with collector:
         assert collector.unavailable is None
         bcc.unavailable = NO_BCC
         change, later = collector.poll(), collector.poll()
     why = Unknown(
-        "bcc (bcc cannot be imported); bpftrace (bpftrace is not installed)",
-        "sudo apt install python3-bpfcc; or sudo apt install bpftrace",
+        "bcc (bcc cannot be imported); perf (perf is not installed)",
+        "sudo apt install python3-bpfcc; or sudo apt install linux-perf",
     )
     assert change.missing == later.missing == (Missing(What("ebpf"), why),)
     assert collector.unavailable == why
@@ -142,7 +141,7 @@ def test_when_none_works_all_reasons_are_told_best_remedy_first() -> None:
 
 
 def test_a_reason_that_all_share_is_told_once() -> None:
-    collector = tracing(FakeCollector("bcc", missing=NOT_ROOT), FakeCollector("bpftrace", missing=NOT_ROOT))
+    collector = tracing(FakeCollector("bcc", missing=NOT_ROOT), FakeCollector("perf", missing=NOT_ROOT))
     assert collector.missing() == NOT_ROOT
 
 
@@ -150,9 +149,7 @@ def test_a_remedy_that_tracers_share_is_told_once() -> None:
     """As to an ordinary user whose server has ended: each tracer has its own words then."""
     bcc = Unknown("only root may load probes", "sudo llmtop ... (or LLMTOP_SUDO=1 where sudo asks no password)")
     perf = Unknown("the server is another user's", "sudo llmtop ..., or run llmtop as that user")
-    collector = tracing(
-        FakeCollector("bcc", missing=bcc), FakeCollector("bpftrace", missing=bcc), FakeCollector("perf", missing=perf)
-    )
+    collector = tracing(FakeCollector("bcc", missing=bcc), FakeCollector("perf", missing=perf))
     why = collector.missing()
     assert why is not None
     assert why.remedy == f"{bcc.remedy}; or run llmtop as that user"
@@ -196,7 +193,7 @@ def test_without_probes_no_tracer_is_made() -> None:
     assert bcc.lives == []
 
 
-@pytest.mark.parametrize("name", ["bcc", "bpftrace", "perf"])
+@pytest.mark.parametrize("name", ["bcc", "perf"])
 def test_the_environment_names_the_only_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CHOICE, name)
     assert [tracer.name for tracer in chosen()] == [name]
@@ -229,20 +226,19 @@ def _modes(**states: str | Unknown) -> dict[str, str]:
 def test_doctor_says_what_each_mode_would_do_here(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in (CHOICE, OFF):
         monkeypatch.delenv(variable, raising=False)
-    told = _modes(bcc=NO_BCC, bpftrace="can stand in", perf="system calls, scheduler and stacks")
+    told = _modes(bcc=NO_BCC, perf="system calls, scheduler and stacks")
     assert list(told) == ["--probes full", "--probes light", "--probes off"]
-    assert told["--probes full"].startswith("bpftrace: ")
-    assert "stacks" in told["--probes full"].partition("no ")[0]
-    assert "no stacks" in told["--probes light"]
+    assert told["--probes full"].startswith("perf: ")
+    assert "without stacks" in told["--probes light"]
     assert told["--probes off"].startswith("nothing is loaded")
 
-    nothing = _modes(bcc=NOT_ROOT, bpftrace=NOT_ROOT, perf=NOT_ROOT)
+    nothing = _modes(bcc=NOT_ROOT, perf=NOT_ROOT)
     assert "as off" in nothing["--probes full"]
     assert NOT_ROOT.remedy in nothing["--probes light"]
 
-    own = _modes(bcc=NOT_ROOT, bpftrace=NOT_ROOT, perf="on-CPU stacks of your own processes")
+    own = _modes(bcc=NOT_ROOT, perf="on-CPU stacks of your own processes")
     assert own["--probes full"] == "perf: on-CPU stacks of your own processes"
     assert "as off" in own["--probes light"], "stacks are what light leaves out"
 
     monkeypatch.setenv(CHOICE, NONE)
-    assert CHOICE in _modes(bcc="works", bpftrace="works", perf="works")["--probes full"]
+    assert CHOICE in _modes(bcc="works", perf="works")["--probes full"]

@@ -93,8 +93,6 @@ DRIVERS = {
     "cudaEventQuery": ("cuEventQuery",),
 }
 """Functions of the runtime that end in one of these of the driver: with probes on both, each call costs twice."""
-NOT_READY = 600
-"""What a query says while the GPU works: CUDA_ERROR_NOT_READY, and cudaErrorNotReady since CUDA 10.1."""
 POLL_GAP_NS, FEWEST_POLLS, LOST_CPU_NS = 10_000, 3, 200_000_000
 """Queries that are asked again this soon are a loop that waits, once so many have said in a row that the GPU works on.
 If it is asked again only later, up to the last of these times, the same wait goes on: others may have had the CPU.

@@ -136,7 +136,6 @@ class Governor:
             that share of the whole machine.
         cpus: How many cores the machine has.
         ladder: The efforts to choose from, the greatest first.
-        ns_per_hit: What one hit costs, until `learn` says otherwise: it differs between tracers.
         is_careful: Begin with what costs little, and look more closely once that has told what it would cost.
     """
 
@@ -147,13 +146,13 @@ class Governor:
         stacks: bool = False,
         cpus: int = 1,
         ladder: Sequence[Effort] = LADDER,
-        ns_per_hit: Mapping[str, float] = NS_PER_HIT,
         is_careful: bool = False,
     ) -> None:
         self.budget_ns = budget * 1e9
         self._foreign_budget_ns = self.budget_ns * cpus
         self._ladder = ladder
-        self._ns_per_hit = dict(ns_per_hit)
+        self._ns_per_hit = dict(NS_PER_HIT)
+        """What one hit costs, until `learn` says otherwise."""
         self.stacks = stacks
         self.rung = self._least_telling() if is_careful else 0
         self._overspent_ns = 0.0

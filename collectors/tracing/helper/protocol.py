@@ -1,6 +1,6 @@
 """How a helper speaks to llmtop: a JSON object a line on standard output, until standard input ends.
 
-What is in these objects is told in wire.py. The helpers of bcc, bpftrace and perf all speak so; this module is theirs
+What is in these objects is told in wire.py. The helpers of bcc and perf both speak so; this module is theirs
 together, and suits the system's Python as bcc's does.
 """
 

@@ -1,1 +1,1 @@
-"""perf as a tracer, where neither bcc nor bpftrace can be used."""
+"""perf as a tracer, where bcc cannot be used."""

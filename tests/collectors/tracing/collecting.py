@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from llmtop.collectors.tracing.bcc.collector import PROGRAM, EbpfCollector
-from llmtop.collectors.tracing.probes import ProbesCollector
 from llmtop.model import NS_PER_S, Mark, Reading, Stack, Trace, TrackId
 from tests.collectors.tracing.probes import eventually, is_awaited
 
@@ -28,7 +27,7 @@ def damaged_helper(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def a_copy(folder: Path) -> tuple[Path, tuple[str, ...]]:
     """A copy of the files of bcc's helper, to be damaged, and the command that runs it."""
-    ignored = shutil.ignore_patterns("__pycache__", "bpftrace", "perf")
+    ignored = shutil.ignore_patterns("__pycache__", "perf")
     copy = shutil.copytree(PROGRAM[-1], folder / "tracing", ignore=ignored)
     return copy / "bcc", (*PROGRAM[:-1], str(copy))
 
@@ -69,7 +68,7 @@ class Clock:
 class Watch:
     """A collector, and everything it has said."""
 
-    def __init__(self, collector: ProbesCollector) -> None:
+    def __init__(self, collector: EbpfCollector) -> None:
         self.collector = collector
         self.last: Trace = collector.poll()
         self.readings: list[Reading] = list(self.last.readings)

@@ -1,20 +1,16 @@
 """One stream of the kernel's events, and what each tracer hands to its reader of it.
 
-That is maps of bcc, looks of bpftrace, text of perf. `Counted` is what the programs of bcc (programs/*.c) and bpftrace
-count in the kernel of such a stream; that they do is tried on real kernels (truths.py, test_probes.py and
-test_bpftrace_live.py).
+That is maps of bcc and text of perf. `Counted` is what the programs of bcc (programs/*.c) count in the kernel of such a
+stream; that they do is tried on real kernels (truths.py and test_probes.py).
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from llmtop.collectors.tracing.bpftrace.output import Looks, Printout, parse
-from llmtop.collectors.tracing.bpftrace.script import FILE_SHIFT, STATE_SHIFT
 from llmtop.collectors.tracing.wire import LAST_SLOT
 from tests.collectors.tracing.recorded_maps import RecordedModule, slots
 
@@ -160,49 +156,6 @@ def into_call_maps(found: Counted, module: RecordedModule) -> None:
     for key, (errors, ns) in found.calls.items():
         counts = {f"s{slot}": count for slot, count in found.latency[key].items()}
         module["calls"].put(key, (sum(counts.values()), errors, ns, 0, *slots(**counts)))
-
-
-def as_look(found: Counted, t_ns: int) -> Printout:
-    """As bpftrace prints it at a moment, read line by line."""
-    queues: dict[int, Counter[int]] = defaultdict(Counter)
-    for tid, counts in found.queued.items():
-        queues[found.owners[tid]].update(counts)
-    sleeping = {tid: off for tid, off in found.off.items() if off.place}
-    maps = {
-        "slept": {f"{found.owners[place[0]]},{place[0]},{_packed(place)}": ns for place, ns in found.slept.items()},
-        "wakes": {f"{found.owners[tid]},{tid},{waker}": count for (tid, waker), count in found.wakes.items()},
-        "off": {f"{t}": [o.since, found.owners[t], _packed(o.place), 0] for t, o in sleeping.items() if o.place},
-        "woken": {f"{tid}": off.runnable for tid, off in sleeping.items()},
-        "time": {f"{pid},{call}": ns for (pid, call), (_, ns) in found.calls.items()},
-        "errors": {f"{pid},{call}": errors for (pid, call), (errors, _) in found.calls.items() if errors},
-    }
-    histograms = {
-        "queue": {f"{pid}": _buckets(counts) for pid, counts in queues.items()},
-        "latency": {f"{pid},{call}": _buckets(counts) for (pid, call), counts in found.latency.items()},
-    }
-    said: list[dict[str, object]] = [{"type": "printf", "data": f"begin {t_ns}\n"}]
-    said += [{"type": "map", "data": {f"@{name}": content}} for name, content in maps.items()]
-    said += [{"type": "hist", "data": {f"@{name}": content}} for name, content in histograms.items()]
-    looks, look = Looks(), None
-    for one in [*said, {"type": "printf", "data": "end\n"}]:
-        record = parse(json.dumps(one).encode())
-        assert record is not None
-        look = looks.take(record)
-    assert look is not None
-    return look
-
-
-def _packed(place: Place) -> int:
-    _, call, state, descriptor = place
-    return call | state << STATE_SHIFT | descriptor << FILE_SHIFT
-
-
-def _buckets(counts: Mapping[int, int]) -> list[dict[str, int]]:
-    """As bpftrace has powers of two, in 256 ns."""
-    return [
-        {"min": (1 << slot - 1) if slot else 0, "max": (1 << slot) - 1, "count": count}
-        for slot, count in sorted(counts.items())
-    ]
 
 
 def as_switches(events: Iterable[Event], owners: Mapping[int, int]) -> str:

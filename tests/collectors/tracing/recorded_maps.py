@@ -12,6 +12,8 @@ from typing import Any, cast
 
 from llmtop.collectors.tracing.bcc.helper import compiled
 from llmtop.collectors.tracing.bcc.helper.programs import SLOTS, Module
+from llmtop.collectors.tracing.helper.elf import Site
+from llmtop.collectors.tracing.helper.libraries import ProbePoint
 
 Key = tuple[Any, ...]
 ARRAY = 2
@@ -105,3 +107,8 @@ class RecordedModule:
 def slots(**counts: int) -> tuple[int, ...]:
     """A histogram: `slots(s3=2)` has two in the slot 3."""
     return tuple(counts.get(f"s{slot}", 0) for slot in range(SLOTS))
+
+
+def at(place: int, hit: str = "library") -> ProbePoint:
+    """A function that begins there."""
+    return ProbePoint((Site(place),), hit)

@@ -10,7 +10,6 @@ import pytest
 
 from llmtop.collectors import children
 from llmtop.collectors.privileges import USE_SUDO, Rights
-from llmtop.collectors.tracing import probes
 from llmtop.collectors.tracing.bcc import collector as module
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector, checks, why_not
 from llmtop.collectors.tracing.switches import OFF
@@ -47,7 +46,7 @@ def test_a_system_without_python_is_told_what_to_install(monkeypatch: pytest.Mon
 
 def test_an_ordinary_user_is_told_of_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llmtop.collectors.privileges.own_rights", lambda: NOBODY)
-    monkeypatch.setattr(probes, "own_rights", lambda: NOBODY)
+    monkeypatch.setattr(module, "own_rights", lambda: NOBODY)
     why = why_not()
     assert reason(why) == "only root may load probes"
     assert "sudo llmtop" in str(why)
@@ -56,7 +55,7 @@ def test_an_ordinary_user_is_told_of_sudo(monkeypatch: pytest.MonkeyPatch) -> No
 def test_sudo_is_used_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr("llmtop.collectors.privileges.own_rights", lambda: NOBODY)
-    monkeypatch.setattr(probes, "own_rights", lambda: NOBODY)
+    monkeypatch.setattr(module, "own_rights", lambda: NOBODY)
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     assert why_not() is not None
     monkeypatch.setenv(USE_SUDO, "1")

@@ -18,10 +18,6 @@ from llmtop.collectors.tracing.bcc.helper import scheduler as scheduler_module
 from llmtop.collectors.tracing.bcc.helper.calls import SystemCallProbes
 from llmtop.collectors.tracing.bcc.helper.sampling import Sampling
 from llmtop.collectors.tracing.bcc.helper.scheduler import BY_FIELDS, SchedulerProbes
-from llmtop.collectors.tracing.bpftrace import counts as bpftrace_counts
-from llmtop.collectors.tracing.bpftrace import sleeps as bpftrace_sleeps
-from llmtop.collectors.tracing.bpftrace import symbols as bpftrace_symbols
-from llmtop.collectors.tracing.bpftrace.libraries import Libraries
 from llmtop.collectors.tracing.helper.budget import Account, Rests, given_up
 from llmtop.collectors.tracing.helper.functions import KINDS
 from llmtop.collectors.tracing.helper.governor import NS_PER_HIT, observe
@@ -33,7 +29,6 @@ from llmtop.collectors.tracing.perf.sched import Seed, Slice
 from llmtop.collectors.tracing.perf.totals import Books
 from llmtop.collectors.tracing.reports import Reports
 from tests.collectors.tracing.judging import judge
-from tests.collectors.tracing.mapped_libraries import GENTLE, map_library
 from tests.collectors.tracing.recorded_events import (
     Enter,
     Event,
@@ -41,7 +36,6 @@ from tests.collectors.tracing.recorded_events import (
     Switch,
     Wake,
     as_calls,
-    as_look,
     as_switches,
     counted,
     into_call_maps,
@@ -107,21 +101,6 @@ def until(t: int, events: Sequence[Event]) -> list[Event]:
 
 
 @pytest.fixture
-def bpftrace() -> Tell:
-    def tell(events: Sequence[Event]) -> list[tuple[int, wire.Sample]]:
-        sleeps, calls = bpftrace_sleeps.Sleeps(bpftrace_symbols.AddressNames()), bpftrace_counts.SystemCallCounts()
-        samples = []
-        for t in LOOKS:
-            look = as_look(counted(until(t, events), OWNERS), t)
-            told = sleeps.read(look)
-            told |= calls.read(look)
-            samples.append((t, told))
-        return samples
-
-    return tell
-
-
-@pytest.fixture
 def perf() -> Tell:
     def tell(events: Sequence[Event]) -> list[tuple[int, wire.Sample]]:
         books, account = Books(), Slice(START, END, {tid: Seed("R") for tid in OWNERS})
@@ -135,7 +114,7 @@ def perf() -> Tell:
     return tell
 
 
-@pytest.fixture(params=["bcc", "bpftrace", "perf"])
+@pytest.fixture(params=["bcc", "perf"])
 def tell(request: pytest.FixtureRequest) -> Tell:
     """What a tracer's readers say of a stream."""
     told: Tell = request.getfixturevalue(request.param)
@@ -295,7 +274,7 @@ def test_processes_are_told_apart_and_strangers_are_left_out(tell: Tell) -> None
 
 BUDGET_NS = 1e7
 Spend = Callable[[float], float]
-"""What is spent, in ns per second, on a function of a library (bcc, bpftrace) or on switches (perf) that come so often
+"""What is spent, in ns per second, on a function of a library (bcc) or on switches (perf) that come so often
 a second: once the tracer has seen how often that is."""
 
 
@@ -318,20 +297,13 @@ def spent_by_bcc(per_second: float) -> float:
     return spent / (now_s - 2.0)
 
 
-def spent_by_bpftrace(per_second: float) -> float:
-    libraries = Libraries(BUDGET_NS, NS_PER_HIT)
-    map_library(libraries, PID, {"cuLaunchKernel": GENTLE})
-    libraries.weigh({(PID, "cuLaunchKernel"): round(per_second)}, 1.0, 1.0)
-    return len(libraries.functions()) * NS_PER_HIT["library"] * per_second
-
-
 def spent_by_perf(per_second: float) -> float:
     today = plan(ThreadLoad(per_second, 0.0), budget=BUDGET_NS / 1e9, interval_s=8.0, stacks=True)
     ns = NS_PER_EVENT["switch"] + NS_PER_EVENT["stack" if today.stacks else "armed"]
     return today.scheduler_s / 8.0 * per_second * ns
 
 
-SPENDERS: tuple[Spend, ...] = (spent_by_bcc, spent_by_bpftrace, spent_by_perf)
+SPENDERS: tuple[Spend, ...] = (spent_by_bcc, spent_by_perf)
 
 
 @pytest.mark.parametrize("spend", SPENDERS)
@@ -362,12 +334,6 @@ def test_what_is_worth_least_goes_first_until_the_rest_fits(
     sampling._account.budget_ns = budget_ns
     judge(sampling, costs, 1.0)
     assert [kind for kind in reversed(KINDS) if kind not in sampling.steady] == gone
-    names = {"launch": "cuLaunchKernel", "other": "cuMemAlloc_v2", "wait": "cuStreamSynchronize"}
-    libraries = Libraries(budget_ns, {GENTLE: 1.0})
-    map_library(libraries, PID, dict.fromkeys(names.values(), GENTLE))
-    libraries.weigh({(PID, names[kind]): round(ns * 10) for kind, ns in costs.items()}, 10.0, 1.0)
-    left = {one.symbol for one in libraries.functions()}
-    assert [kind for kind, name in names.items() if name not in left] == gone
 
 
 def test_rests_are_twice_as_long_each_time_up_to_the_longest() -> None:
@@ -383,29 +349,3 @@ def test_rests_are_twice_as_long_each_time_up_to_the_longest() -> None:
         assert (rests.over(now_s), rests.over(now_s), "launch" in rests) == (["launch"], [], False)
     assert lengths == [30.0, 60.0, 100.0, 100.0]
     assert rests.begin("other", now_s) == 30.0
-
-
-@pytest.mark.parametrize("by_process", [False, True])
-def test_what_bpftrace_told_of_an_id_goes_with_it(by_process: bool) -> None:
-    """Another thread, or process, of the same id begins at nothing; others go on."""
-    events: list[Event] = [
-        Enter(START + MS, WORKER, FUTEX), Enter(START + MS, OTHER, FUTEX),
-        Switch(START + 2 * MS, WORKER, "S", 0), Switch(START + 2 * MS, OTHER, "S", 0),
-        Wake(START + 9 * MS, PID, WORKER), Wake(START + 9 * MS, PID, OTHER),
-        Switch(START + 9 * MS + 300, 0, "R", WORKER), Switch(START + 9 * MS + 300, 0, "R", OTHER),
-    ]  # fmt: skip
-    sleeps = bpftrace_sleeps.Sleeps(bpftrace_symbols.AddressNames())
-    found = counted(events, OWNERS)
-    first = sleeps.read(as_look(found, START + 10 * MS))
-    assert sorted(row.tid for row in first["waits"]) == [WORKER, OTHER]
-    sleeps.forget((), {PID}) if by_process else sleeps.forget({WORKER}, ())
-    again = sleeps.read(as_look(found, START + 10 * MS))
-    assert (again["waits"], again["wakes"], again["queue"]) == ([], [], []), "what the maps still hold of it"
-    events += [
-        Enter(START + 11 * MS, WORKER, FUTEX), Switch(START + 12 * MS, WORKER, "S", 0),
-        Wake(START + 15 * MS, PID, WORKER), Switch(START + 15 * MS + 300, 0, "R", WORKER),
-    ]  # fmt: skip
-    again = sleeps.read(as_look(counted(events, OWNERS), START + 20 * MS))
-    assert again["waits"] == [(PID, WORKER, FUTEX, 1, 0, 3 * MS)], "as of one that was never seen"
-    assert again["wakes"] == [(PID, WORKER, PID, 1)]
-    assert again["queue"] == [(PID, {1: 1 if by_process else 2})]

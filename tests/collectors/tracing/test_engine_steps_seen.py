@@ -16,10 +16,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.server.step_causes import StepCause
 from llmtop.analysis.server.steps_view import StepsView, steps_view
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector
-from llmtop.collectors.tracing.bpftrace.collector import BpftraceCollector
-from llmtop.collectors.tracing.bpftrace.collector import why_not as why_no_bpftrace
 from llmtop.collectors.tracing.helper.interpreters import collector_sites
-from llmtop.collectors.tracing.probes import ProbesCollector
 from llmtop.model import LIVE, Trace
 from llmtop.session import Recorder
 from tests.workloads.noise import measured_again, put_first
@@ -45,7 +42,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_engine(tmp_path_factory.mktemp("engine"))
 
 
-def poll_until(recorder: Recorder, probes: ProbesCollector, is_so: Callable[[], bool]) -> None:
+def poll_until(recorder: Recorder, probes: EbpfCollector, is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not is_so():
         assert time.monotonic() < deadline
@@ -61,13 +58,11 @@ def seen(engine: Path, mode: str, budget: float) -> tuple[StepsView, list[tuple[
     return view, planted
 
 
-def watched(
-    program: Workload, budget: float, make: type[ProbesCollector] = EbpfCollector
-) -> tuple[Trace, list[tuple[str, int]]]:
+def watched(program: Workload, budget: float) -> tuple[Trace, list[tuple[str, int]]]:
     """What the probes see of an engine from before its first step to after its last one, and what it has staged."""
     recorder = Recorder(LIVE)
     put_first([program.pid], 1)
-    with make(target_of(program.pid), budget=budget, interval_s=0.1) as probes:
+    with EbpfCollector(target_of(program.pid), budget=budget, interval_s=0.1) as probes:
         poll_until(recorder, probes, lambda: not probes.is_starting)
         program.start()
         planted: Any = program.account()
@@ -122,25 +117,18 @@ def _way(program: Path) -> str:
 
 @measured_again
 @pytest.mark.parametrize("way", ["probes", "symbols"])
-@pytest.mark.parametrize("make", [EbpfCollector, BpftraceCollector])
-def test_garbage_collections_of_an_engine_in_python_are_timed_and_named(
-    engine: Path, way: str, make: type[ProbesCollector]
-) -> None:
+def test_garbage_collections_of_an_engine_in_python_are_timed_and_named(engine: Path, way: str) -> None:
     program = interpreters().get(way)
     if program is None:
         pytest.skip(f"no interpreter here whose collector is found by {way}")
-    if make is BpftraceCollector and (why := why_no_bpftrace()) is not None:
-        pytest.skip(str(why))
     with Workload(program, COLLECTING, engine.parent / "libcuda.so.1", str(STEPS), str(EVERY)) as workload:
-        trace, planted = watched(workload, WITHOUT_BUDGET, make)
+        trace, planted = watched(workload, WITHOUT_BUDGET)
         truth = workload.ask().threads["engine"]
     assert len(planted) == truth["collections"] == STEPS // EVERY
     found = trace.series[ids.thread(workload.pid, truth["tid"]), v.THREAD_COLLECTING.name]
     assert list(found.known)[-1][1] == pytest.approx(truth["collecting"], rel=0.1)
     counted = trace.series[ids.thread(workload.pid, truth["tid"]), v.THREAD_COLLECTIONS.name]
     assert counted.last == truth["collections"]
-    if make is BpftraceCollector:
-        return  # it tells no rounds, of which steps are made
     view = steps_view(trace)
     assert isinstance(view, StepsView)
     named = [next((one.cause for one in view.slow if abs(one.step.end_ns - end) < NEAR_NS), None) for _, end in planted]

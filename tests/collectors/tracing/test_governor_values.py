@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.collectors.tracing.bpftrace.budget import LADDER as BPFTRACE_LADDER
-from llmtop.collectors.tracing.bpftrace.budget import NS_PER_HIT as BPFTRACE_NS_PER_HIT
 from llmtop.collectors.tracing.helper.governor import (
     HIGH_S,
     LADDER,
@@ -290,21 +288,13 @@ def test_what_switches_cost_is_learned_of_both_kinds_together() -> None:
     assert one.cost_of_switches(EventLoad(foreign_switches=1_200)) == pytest.approx(1_200 * 290 / 3 / 4)
 
 
-@pytest.mark.parametrize("ladder", [LADDER, LIGHT, BPFTRACE_LADDER, BPFTRACE_LADDER[-len(LIGHT) :]])
+@pytest.mark.parametrize("ladder", [LADDER, LIGHT])
 def test_every_ladder_ends_where_nothing_costs_anything(ladder: tuple[Effort, ...]) -> None:
     """Whatever a server does, some rung of it fits the budget; and each costs less than the one before."""
     busy = EventLoad(1e6, 1e6, 1e6, 1e6)
     costs = [cost(busy, effort) for effort in ladder]
     assert costs[-1] == (0.0, 0.0)
     assert all(own < before[0] for before, (own, _) in pairwise(costs))
-
-
-def test_bpftrace_costs_more_than_our_own_programs() -> None:
-    """Two to three times as much for system calls, and up to twice for the rest."""
-    assert BPFTRACE_NS_PER_HIT.keys() == NS_PER_HIT.keys()
-    times = {hit: BPFTRACE_NS_PER_HIT[hit] / ns for hit, ns in NS_PER_HIT.items()}
-    assert {hit for hit, ratio in times.items() if 2 < ratio < 3} == {hit for hit in times if "call" in hit}
-    assert {hit for hit, ratio in times.items() if 1 < ratio < 2} == {hit for hit in times if "call" not in hit}
 
 
 def test_what_is_left_of_the_budget_is_what_looking_has_not_cost_of_late() -> None:

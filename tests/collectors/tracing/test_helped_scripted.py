@@ -13,7 +13,6 @@ from llmtop.collectors import children
 from llmtop.collectors.base import Probes
 from llmtop.collectors.tracing import helped
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector
-from llmtop.collectors.tracing.bpftrace.collector import BpftraceCollector
 from llmtop.collectors.tracing.collector import TRACERS, Tracer
 from llmtop.collectors.tracing.helped import HelpedCollector, HelperWords, KnownProcesses
 from llmtop.collectors.tracing.perf.collector import PerfCollector
@@ -511,16 +510,6 @@ def test_perf_runs_through_sudo_where_the_user_asks_for_it(
     monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/sudo" if has_sudo and name == "sudo" else None)
     with PerfCollector(target(), clock=stage):
         assert stage.helper.sudo is by_sudo
-
-
-def test_bpftrace_itself_is_llmtops_own_cost(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    noted: list[tuple[str, int]] = []
-    monkeypatch.setattr(children, "note", lambda pid: noted.append(("note", pid)))
-    monkeypatch.setattr(children, "forget", lambda pid: noted.append(("forget", pid)))
-    with BpftraceCollector(target(), clock=stage) as one:
-        say(stage, one, ready(), sample(**TOLD, child=50), sample(**TOLD, child=50), sample(**TOLD, child=60))
-        say(stage, one, {"kind": "attaching"})
-    assert noted == [("forget", 0), ("note", 50), ("forget", 50), ("note", 60), ("forget", 60)]
 
 
 @pytest.mark.parametrize("tracer", TRACERS, ids=lambda one: one.name)

@@ -12,11 +12,10 @@ import pytest
 from llmtop.collectors.tracing.bcc.collector import PROGRAM as THROUGH_BCC
 from llmtop.collectors.tracing.bcc.collector import SYSTEM_PYTHON
 from llmtop.collectors.tracing.bcc.helper import __main__ as bcc_helper
-from llmtop.collectors.tracing.bpftrace.collector import PROGRAM as THROUGH_BPFTRACE
 from llmtop.collectors.tracing.perf.collector import PROGRAM as THROUGH_PERF
 from tests.collectors.tracing.collecting import a_copy, replace_in
 
-HELPERS = {"llmtop-probes": THROUGH_BCC, "llmtop-bpftrace": THROUGH_BPFTRACE, "llmtop-perf": THROUGH_PERF}
+HELPERS = {"llmtop-probes": THROUGH_BCC, "llmtop-perf": THROUGH_PERF}
 PID = 4_300_001
 
 

@@ -20,8 +20,7 @@ from llmtop.collectors.tracing.helper.elf import Site
 from llmtop.collectors.tracing.helper.functions import COLLECTOR, NUMBERS
 from llmtop.collectors.tracing.helper.kernel import CpuCounters, Map, RefusedError, Table
 from llmtop.collectors.tracing.helper.libraries import ProbePoint
-from tests.collectors.tracing.mapped_libraries import at
-from tests.collectors.tracing.recorded_maps import RecordedModule
+from tests.collectors.tracing.recorded_maps import RecordedModule, at
 
 BPF, PERF_EVENT_OPEN, SIZE_OF_ATTRIBUTES = 321, 298, 112
 U32, U64 = ctypes.c_uint32, ctypes.c_uint64

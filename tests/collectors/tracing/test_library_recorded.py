@@ -25,8 +25,7 @@ from llmtop.collectors.tracing.helper.functions import COLLECTOR, KINDS, NUMBERS
 from llmtop.collectors.tracing.helper.interpreters import NO_COLLECTOR
 from llmtop.collectors.tracing.helper.libraries import LibraryFile, ProbePoint
 from llmtop.collectors.tracing.helper.system import UnavailableError
-from tests.collectors.tracing.mapped_libraries import at
-from tests.collectors.tracing.recorded_maps import RecordedModule, slots
+from tests.collectors.tracing.recorded_maps import RecordedModule, at, slots
 
 PID, TID = 100, 101
 S, MS = 1_000_000_000, 1_000_000

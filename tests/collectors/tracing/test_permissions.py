@@ -13,7 +13,7 @@ import pytest
 
 from llmtop.collectors import children
 from llmtop.collectors.privileges import USE_SUDO, Rights
-from llmtop.collectors.tracing import probes
+from llmtop.collectors.tracing.bcc import collector as ebpf_collector
 from llmtop.collectors.tracing.bcc.collector import SYSTEM_PYTHON, EbpfCollector, checks
 from llmtop.model import Unknown
 from tests.collectors.tracing.collecting import Watch
@@ -118,7 +118,7 @@ def user_with_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(USE_SUDO, "1")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr("llmtop.collectors.privileges.own_rights", lambda: Rights(1000, frozenset()))
-    monkeypatch.setattr(probes, "own_rights", lambda: Rights(1000, frozenset()))
+    monkeypatch.setattr(ebpf_collector, "own_rights", lambda: Rights(1000, frozenset()))
     return sudo
 
 

@@ -15,7 +15,7 @@ from llmtop.collectors.tracing.bcc.helper import probe_cost
 from llmtop.collectors.tracing.bcc.helper.probe_cost import measured
 from llmtop.collectors.tracing.helper.governor import NS_PER_HIT
 from llmtop.collectors.tracing.helper.libraries import ProbePoint
-from tests.collectors.tracing.mapped_libraries import at
+from tests.collectors.tracing.recorded_maps import at
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the functions are x86-64's")
 

@@ -14,8 +14,7 @@ from llmtop.collectors.tracing.bcc.helper.sampling import Sampling
 from llmtop.collectors.tracing.helper import system
 from llmtop.collectors.tracing.helper.budget import Account
 from llmtop.collectors.tracing.helper.functions import COLLECTOR, KINDS, kind_of
-from tests.collectors.tracing.mapped_libraries import at
-from tests.collectors.tracing.recorded_maps import RecordedModule
+from tests.collectors.tracing.recorded_maps import RecordedModule, at
 
 PID, TID, OTHER = 100, 101, 102
 S, MS = 1_000_000_000, 1_000_000

@@ -95,8 +95,8 @@ def test_kinds_of_programs_that_another_tracer_holds(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("os.readlink", lambda path: links[Path(path).name])
     for name, kind in (("3", 17), ("4", 2), ("5", 1), ("6", 5)):
         proc[f"/proc/{PID}/fdinfo/{name}"] = f"pos:\t0\nflags:\t02000002\nprog_type:\t{kind}\nprog_jited:\t1\n"
-    proc[f"/proc/{PID}/comm"] = "bpftrace\n"
-    assert system.other_tracers() == [(PID, "bpftrace", "kprobe, raw tracepoint")]
+    proc[f"/proc/{PID}/comm"] = "bcc-offcputime\n"
+    assert system.other_tracers() == [(PID, "bcc-offcputime", "kprobe, raw tracepoint")]
     for kind, name in ((5, "tracepoint"), (7, "perf event"), (26, "fentry"), (6, ""), (27, "")):
         proc[f"/proc/{PID}/fdinfo/3"] = f"prog_type:\t{kind}\n"
         ((_, _, found),) = system.other_tracers()

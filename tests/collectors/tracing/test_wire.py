@@ -21,7 +21,6 @@ FULL: wire.Sample = {
     "shed": "",
     "settling": False,
     "children_ns": 5,
-    "child": 77,
     "born": [11],
     "gone": [12],
     "renewed": [13],

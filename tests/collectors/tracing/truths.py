@@ -15,8 +15,7 @@ import pytest
 
 from llmtop import ids
 from llmtop.collectors import children
-from llmtop.collectors.tracing.bcc.collector import PROGRAM
-from llmtop.collectors.tracing.probes import ProbesCollector
+from llmtop.collectors.tracing.bcc.collector import PROGRAM, EbpfCollector
 from tests.collectors.tracing.collecting import Watch, missing
 from tests.collectors.tracing.probes import Probes
 from tests.workloads.programs import Workload, target_of
@@ -100,7 +99,7 @@ def counts_are_exact(workload: Path, look: Looking) -> None:
 
 
 def is_watched_from_start_to_end(
-    make: type[ProbesCollector],
+    make: type[EbpfCollector],
     workload: Path,
     seconds: str,
     *,

@@ -1,1 +1,0 @@
-"""The kernel's view through bpftrace, where bcc is not to be had (docs/tracers.md)."""
