@@ -38,7 +38,7 @@ IN_TRACEFS = ["unshare", "-m", "sh", "-c", 'mount -t tracefs none /sys/kernel/tr
 PART = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from tracing.bcc.helper import calls, compiler, lifecycle, library, programs, scheduler
+from tracing.bcc.helper import calls, lifecycle, library, programs, scheduler
 from tracing.helper import symbols, system
 pid, what = int(sys.argv[2]), sys.argv[3]
 system.see_tracepoints()
@@ -52,7 +52,7 @@ if "calls" in what:
     part = calls.SystemCallProbes(sources.wait(calls.SOURCE))
     part.set_mode("counted" if "counted" in what else "timed")
 if "scheduler" in what:
-    part = scheduler.SchedulerProbes(sources.wait(by_registers), symbols.Symbols(compiler.load_bcc), by_registers)
+    part = scheduler.SchedulerProbes(sources.wait(by_registers), symbols.Symbols(), by_registers)
     part.set_on(True)
     every = [word for word in what.split() if word.isdigit()]
     part.set_stacks(int(every[0]) if every else 0, 0)

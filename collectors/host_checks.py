@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 from llmtop import procfs, remedies
@@ -21,12 +20,8 @@ from llmtop.collectors.privileges import (
     tracefs,
 )
 from llmtop.collectors.pyspy_dump import PACKAGE, find_program
-from llmtop.collectors.tracing.bcc.collector import SYSTEM_PYTHON
 from llmtop.model import Unknown
 from llmtop.text import clean
-
-_TIMEOUT_S = 10.0
-"""For the system's Python to import bcc."""
 
 
 def checks(rights: Rights | None = None, root: Path = ROOT) -> tuple[DoctorCheck, ...]:
@@ -54,7 +49,6 @@ def checks(rights: Rights | None = None, root: Path = ROOT) -> tuple[DoctorCheck
         DoctorCheck("BTF", _btf()),
         DoctorCheck("perf", _program("perf", "sudo apt install linux-perf")),
         DoctorCheck("py-spy", _py_spy()),
-        DoctorCheck("bcc", _bcc()),
     )
 
 
@@ -177,24 +171,3 @@ def _btf() -> str | Unknown:
 def _program(name: str, install: str) -> str | Unknown:
     path = shutil.which(name)
     return clean(path) if path else Unknown(f"{name} is not installed", install)
-
-
-def _bcc() -> str | Unknown:
-    """Import it where it is installed: the package may be there without its library."""
-    install = "sudo apt install python3-bpfcc"
-    if not SYSTEM_PYTHON.exists():
-        return Unknown(f"{SYSTEM_PYTHON} is not there", install)
-    try:
-        done = subprocess.run(
-            [SYSTEM_PYTHON, "-c", "import bcc; from bcc import BPF; print(bcc.__version__)"],
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Unknown(f"importing bcc failed: {type(error).__name__}", install)
-    if done.returncode != 0:
-        last = clean((done.stderr.strip().splitlines() or ["no reason given"])[-1])
-        return Unknown(f"bcc cannot be imported: {last}", install)
-    return f"bcc {clean(done.stdout.strip())}"

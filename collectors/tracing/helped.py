@@ -175,7 +175,6 @@ class HelpedCollector:
         """When one that has ended is started again."""
         self._heard_ns: int
         self._started_ns: int
-        self._doing = ""
         """What the helper says it does until it looks."""
         self._early_ends = 0
         self._has_ended = False
@@ -236,7 +235,7 @@ class HelpedCollector:
             sudo=self._by_sudo(),
             program=self.program,
         )
-        self._state, self._heard_ns, self._started_ns, self._doing = self.words.starting, now, now, ""
+        self._state, self._heard_ns, self._started_ns = self.words.starting, now, now
 
     def _by_sudo(self) -> bool:
         return through_sudo()
@@ -267,8 +266,6 @@ class HelpedCollector:
         match report.get("kind"):
             case "unavailable":
                 self._state = Unknown(clean(report["reason"]), clean(report["remedy"]))
-            case "attaching":
-                self._doing = clean(report.get("doing", ""))
             case "ready":
                 self._take_ready(report, news)
             case "sample":
@@ -360,8 +357,7 @@ class HelpedCollector:
     def _starting(self, now: int) -> Unknown:
         """What is awaited, and for how long already."""
         starting, seconds = self.words.starting, (now - self._started_ns) // NS_PER_S
-        doing = f": {self._doing}" if self._doing else ""
-        return replace(starting, reason=f"{starting.reason}{doing}{f', for {seconds} s' if seconds else ''}")
+        return replace(starting, reason=f"{starting.reason}{f', for {seconds} s' if seconds else ''}")
 
 
 def _kind(remedy: str) -> UnknownKind:

@@ -84,7 +84,7 @@ class HelperProcess(Child):
 
     @property
     def has_crashed(self) -> bool:
-        """Whether a fault in native code ended it, bcc's compiler in the first place: it would come again."""
+        """Whether a fault in native code ended it: it would come again."""
         return self.process.returncode in _FAULTS
 
     def kill(self) -> None:

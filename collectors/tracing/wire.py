@@ -38,13 +38,6 @@ class Why(NamedTuple):
     remedy: str
 
 
-class Attaching(TypedDict, total=False):
-    """It does not look yet: a sign of life, and what it is busy with."""
-
-    kind: str
-    doing: str
-
-
 class Ready(TypedDict, total=False):
     """It looks from now on.
 

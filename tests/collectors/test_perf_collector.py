@@ -174,7 +174,7 @@ def test_what_perf_cannot_tell_is_said(folder: Path, sleeper: int) -> None:
     with PerfCollector(target_of(sleeper)) as collector:
         traces = until(collector, has_read(v.SYSCALL_COUNT.name))
     assert why(traces, "syscall.latency") == Unknown(
-        "perf adds call times up and keeps no distribution", "sudo apt install python3-bpfcc: bcc keeps one"
+        "perf adds call times up and keeps no distribution", "use eBPF probes (llmtop doctor says what they need here)"
     )
     assert why(traces, "library calls") is not None
     sampled = why(traces, "perf.sampled")

@@ -40,12 +40,6 @@ def refusal(state: str | Unknown | None) -> tuple[str, str]:
     return state.reason, state.remedy
 
 
-@pytest.fixture(autouse=True)
-def _no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is installed is not asked here."""
-    monkeypatch.setattr(host_checks, "_bcc", lambda: "bcc")
-
-
 def test_wider_capabilities_include_the_narrow_ones() -> None:
     assert Rights(0, frozenset({"CAP_SYS_ADMIN"})).has("CAP_BPF", "CAP_PERFMON")
     assert Rights(0, frozenset({"CAP_DAC_OVERRIDE"})).has("CAP_DAC_READ_SEARCH")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -215,26 +214,6 @@ def test_what_the_kernel_tells_of_threads(files: dict[str, str]) -> None:
     files |= {"/proc/pressure/cpu": "some", "/proc/self/schedstat": "1 2 3"}
     assert host_checks._pressure() == "/proc/pressure/cpu"
     assert host_checks._schedstat() == "on-CPU time and run-queue wait in ns"
-
-
-@pytest.mark.parametrize(
-    ("code", "said", "complains", "state"),
-    [
-        (0, "0.2\x1b6\n", "", "bcc 0.2␛6"),
-        (1, "", "Traceback\nImportError: libbcc\x1b.so\n", "bcc cannot be imported: ImportError: libbcc␛.so"),
-        (1, "", "", "bcc cannot be imported: no reason given"),
-    ],
-)
-def test_bcc_is_tried(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, said: str, complains: str, state: str
-) -> None:
-    done = SimpleNamespace(returncode=code, stdout=said, stderr=complains)
-    monkeypatch.setattr(host_checks, "SYSTEM_PYTHON", tmp_path)
-    monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: done)
-    found = host_checks._bcc()
-    assert found == (state if code == 0 else Unknown(state, "sudo apt install python3-bpfcc"))
-    monkeypatch.setattr(host_checks, "SYSTEM_PYTHON", tmp_path / "nowhere")
-    assert host_checks._bcc() == Unknown(f"{tmp_path}/nowhere is not there", "sudo apt install python3-bpfcc")
 
 
 # -- py-spy --------------------------------------------------------------------------------------------------------

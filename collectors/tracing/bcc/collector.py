@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,19 +24,16 @@ from llmtop.collectors.tracing.wire import Sample, Why, reasons
 from llmtop.model import Issue, Mark, MarkKind, Severity, Unknown, UnknownKind
 from llmtop.text import clean
 
-SYSTEM_PYTHON = Path("/usr/bin/python3")
-"""Distributions install bcc for this interpreter; it is on no package index."""
 _BOOT = (
     "import runpy, sys, types; tracing = sys.modules['tracing'] = types.ModuleType('tracing'); "
     "tracing.__path__ = [sys.argv.pop(1)]; runpy.run_module('tracing.bcc.helper', run_name='__main__')"
 )
-PROGRAM = (str(SYSTEM_PYTHON), "-I", "-c", _BOOT, str(Path(__file__).resolve().parent.parent))
-"""What loads the probes. There the package `tracing` is all that is seen of llmtop."""
+PROGRAM = (sys.executable, "-I", "-S", "-c", _BOOT, str(Path(__file__).resolve().parent.parent))
+"""What loads the probes, by any Python: the standard library and the package `tracing` are all that is seen there."""
 OLDEST_KERNEL = (5, 8)
 """The release of Linux from which on the probes load."""
-_INSTALL = "sudo apt install python3-bpfcc"
 _CHECK_S = 20.0
-"""For `llmtop doctor`: how long probes may take until they are compiled."""
+"""For `llmtop doctor`: how long probes may take until they are loaded."""
 MARKS_PER_POLL = 5
 """Processes that begin at once are told one by one up to so many."""
 _NO_CAUSES = Unknown(
@@ -109,8 +107,6 @@ def why_not() -> Unknown | None:
         return Unknown(f"switched off by {OFF}", f"unset {OFF}")
     if (release := kernel_release()) < OLDEST_KERNEL:
         return Unknown(f"Linux {release[0]}.{release[1]} is too old for the probes", "Linux 5.8 or newer")
-    if not SYSTEM_PYTHON.exists():
-        return Unknown(f"{SYSTEM_PYTHON} is not there, so bcc is not", _INSTALL)
     return None if through_sudo() else why_no_probes(own_rights())
 
 
@@ -124,10 +120,10 @@ def _tried() -> str | Unknown:
     start_s = time.monotonic()
     helper = HelperProcess([str(os.getpid())], program=EbpfCollector.program, sudo=through_sudo())
     try:
-        report = _last_word(helper)
+        report = _first_word(helper)
         took_s = time.monotonic() - start_s
         if report is None and not helper.is_at_end:
-            return Unknown(f"the probes are not compiled after {_CHECK_S:.0f} s")
+            return Unknown(f"the probes are not loaded after {_CHECK_S:.0f} s")
         if report is None:
             return Unknown(f"the helper failed: {helper.last_words()}", SUDO_REMEDY if through_sudo() else "")
     finally:
@@ -140,13 +136,11 @@ def _tried() -> str | Unknown:
     return f"system calls, scheduler and stacks; loaded in {took_s:.1f} s"
 
 
-def _last_word(helper: HelperProcess) -> dict[str, Any] | None:
-    """What it has to say once nothing is awaited; None where it ends, or the time does, without that."""
+def _first_word(helper: HelperProcess) -> dict[str, Any] | None:
+    """What it says of itself first; None where it ends, or the time does, without that."""
     end_s = time.monotonic() + _CHECK_S
     while (left_s := end_s - time.monotonic()) > 0 and not helper.is_at_end:
         select.select([helper], [], [], left_s)
-        for report in helper.reports():
-            awaited = any(remedy == WAIT for _, remedy in report.get("missing", {}).values())
-            if report["kind"] != "attaching" and not awaited:
-                return report
+        if reports := helper.reports():
+            return reports[0]
     return None

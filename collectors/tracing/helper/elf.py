@@ -1,8 +1,7 @@
 """The functions of a program or library: by their place in its ELF file, and the other way round (elf(5)).
 
-Of 64-bit little-endian files: all machines that NVIDIA's libraries are made for. bcc reads a library's whole table of
-names for each name it gives: 20 ms with libtorch. Here the names stay in the file until they are asked for, and what
-the processes of a server share is read once.
+Of 64-bit little-endian files: all machines that NVIDIA's libraries are made for. Names stay in the file until they are
+asked for (libtorch has megabytes of them), and what the processes of a server share is read once.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import weakref
 from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
@@ -23,6 +23,9 @@ _SYMBOL_SIZE = _SYMBOL.size
 _LITTLE_64 = b"\x7fELF\x02\x01"
 _LOAD = 1
 _SYMTAB, _DYNSYM = 2, 11
+_NOTE = 7
+_BUILD_ID = struct.pack("<I4s", 3, b"GNU")
+"""NT_GNU_BUILD_ID and the name of who defines it, in a note after two lengths; the id follows (elf.h)."""
 _FUNCTION, _INDIRECT_FUNCTION = 2, 10
 """STT_FUNC and STT_GNU_IFUNC (elf.h)."""
 _FUNCTION_INFOS = frozenset(info for info in range(256) if info & 15 in (_FUNCTION, _INDIRECT_FUNCTION))
@@ -174,16 +177,18 @@ class ElfFunctions:
 
     Args:
         descriptor: The file, open for reading; it is needed again for names, by this or another descriptor.
+        debug_files: The folder with debug files by build-id, for those whose own functions have been stripped.
 
     Raises:
         ElfError: It is no ELF file of this machine's kind, or a damaged one.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, debug_files: str = "") -> None:
         self._elf = Elf(descriptor)
         chosen = next((one for kind in (_SYMTAB, _DYNSYM) for one in self._elf.sections if one.kind == kind), None)
-        self.is_complete = chosen is not None and chosen.kind == _SYMTAB
-        """Whether functions that are not exported are known too; otherwise a debug file may know them."""
+        is_complete = chosen is not None and chosen.kind == _SYMTAB
+        self._debug = None if is_complete or not debug_files else self._debug_file(descriptor, debug_files)
+        """What knows the functions that are not exported: a debug file, open, and its functions."""
         self._runs: list[_SymbolRun] = []
         self._strings: int
         """Where names lie, if there are any."""
@@ -195,15 +200,30 @@ class ElfFunctions:
     def name(self, descriptor: int, offset: int) -> str | None:
         """The function that holds a byte of the file; None where no function is known."""
         address = self._elf.address(offset)
-        if address is None:
-            return None
+        return None if address is None else self._name_at(descriptor, address)
+
+    def _name_at(self, descriptor: int, address: int) -> str | None:
         found = [place for run in self._runs for place in run.holding(address)]
         if not found:
-            return None
+            return self._debug[1]._name_at(self._debug[0], address) if self._debug else None
         nearest = max(start for start, _ in found)
         names = [self._named(descriptor, place) for start, place in found if start == nearest]
         # A function of many names is best known by its plain one: recv, not __recv or __libc_recv.
         return min(names, key=lambda name: (len(name) - len(name.lstrip("_")), len(name), name))
+
+    def _debug_file(self, descriptor: int, folder: str) -> tuple[int, ElfFunctions] | None:
+        """The debug file of this one: its symbols have the addresses that this file's segments are loaded at."""
+        notes = (self._elf.read(descriptor, one.offset, one.size) for one in self._elf.sections if one.kind == _NOTE)
+        ids = [note[16:].hex() for note in notes if note[8:16] == _BUILD_ID]
+        try:
+            found = os.open(f"{folder}/{ids[0][:2]}/{ids[0][2:]}.debug", os.O_RDONLY | os.O_CLOEXEC)
+        except (IndexError, OSError):  # it has no such note, or nobody has installed its debug file
+            return None
+        weakref.finalize(self, os.close, found)
+        try:
+            return found, ElfFunctions(found)
+        except ElfError:
+            return None
 
     def _named(self, descriptor: int, place: int) -> str:
         name = self._name_of.get(place)

@@ -16,11 +16,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Protocol, TypeVar, Union
 
-from ..wire import Attaching, Looking, OtherTracer, Ready, Sample, Unavailable, Why
+from ..wire import Looking, OtherTracer, Ready, Sample, Unavailable, Why
 from . import system
 from .system import UnavailableError
 
-Message = Union[Attaching, Ready, Unavailable, Looking, Sample]
+Message = Union[Ready, Unavailable, Looking, Sample]
 """What a helper may say."""
 
 WAIT = "wait a second"

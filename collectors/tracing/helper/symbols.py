@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
+import re
+import stat
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from .elf import ElfError, ElfFunctions
-from .system import UnavailableError, read
+from .system import read
 
 VDSO = "[vdso]"
 UNKNOWN = "[unknown]"
@@ -23,6 +23,9 @@ _LOOK_AFTER_TICKS = 5
 each time that it had."""
 _LONGEST_TICKS = 640
 """But never longer."""
+_LONGEST_LIST = 1 << 26
+"""Characters that are read of a list of functions that a program has made."""
+DEBUG_FILES = "/usr/lib/debug/.build-id"
 MOST_ADDRESSES = 50_000
 """So many addresses and their names are remembered; then they are looked up anew."""
 
@@ -30,14 +33,13 @@ MOST_ADDRESSES = 50_000
 class Symbols:
     """Names of functions by process and address, remembered.
 
-    Code that a file holds is named by the file; what is made while the program runs (a just-in-time compiler's), and
-    what a debug file apart may know, by bcc, where there is any of that. Stacks walked without frame pointers hold
-    addresses that no code has, so a process with unknown addresses is looked at anew only when it has mapped more, and
-    ever more seldom.
+    Code that a file holds is named by the file, or by the debug file of a stripped one; what is made while the program
+    runs (a just-in-time compiler's), by the program's own list. Stacks walked without frame pointers hold addresses
+    that no code has, so a process with unknown addresses is looked at anew only when it has mapped more, and ever more
+    seldom.
     """
 
-    def __init__(self, bcc: Callable[[], Any]) -> None:
-        self._load_bcc = bcc
+    def __init__(self) -> None:
         self._names: dict[tuple[int, int], str] = {}
         """The kernel is process -1."""
         self._files: dict[str, ElfFunctions | None] = {}
@@ -46,6 +48,7 @@ class Symbols:
         """For how many ticks each process has had addresses without a name."""
         self._patience: dict[int, int] = {}
         self._code: dict[int, Code] = {}
+        self._made: dict[int, MadeFunctions] = {}
 
     @cached_property
     def _vdso(self) -> Vdso:
@@ -55,14 +58,6 @@ class Symbols:
     def _kernel(self) -> KernelFunctions:
         """Read when the first name is asked for."""
         return KernelFunctions()
-
-    @cached_property
-    def _bpf(self) -> Any | None:
-        """Loaded when a name is asked for that only it may know; None where it is not to be had."""
-        try:
-            return self._load_bcc()
-        except UnavailableError:
-            return None
 
     def user(self, tgid: int, address: int) -> str:
         """A function of a process, or the library it is in, in brackets."""
@@ -93,8 +88,10 @@ class Symbols:
             name = self._vdso.name(address - region.start)
         else:
             name = self._name_in(functions, tgid, region, address) if functions else None
-        if name is None and (code.generated if functions is None else not functions.is_complete and _has_debug_files()):
-            name = self._name_by_bcc(tgid, address)
+        if name is None and functions is None and code.generated:
+            if tgid not in self._made:
+                self._made[tgid] = MadeFunctions(_list_of_made(tgid))
+            name = self._made[tgid].name(address)
         if name is None and not region.is_file:
             self._unknown.setdefault(tgid, 0)  # it may be named later
         return name or region.name
@@ -103,7 +100,7 @@ class Symbols:
         if region.file not in self._files:
             try:
                 with opened(tgid, region) as descriptor:
-                    self._files[region.file] = ElfFunctions(descriptor)
+                    self._files[region.file] = ElfFunctions(descriptor, DEBUG_FILES)
             except (OSError, ElfError):
                 self._files[region.file] = None
         return self._files[region.file]
@@ -115,12 +112,6 @@ class Symbols:
         except OSError:  # the process has just ended
             return None
 
-    def _name_by_bcc(self, tgid: int, address: int) -> str | None:
-        if self._bpf is None:
-            return None
-        found, _, _ = self._bpf._sym_cache(tgid).resolve(address, True)
-        return found.decode("utf-8", "replace") if found else None
-
     def forget(self, tgid: int) -> None:
         """A process ended or became another program."""
         for book in (self._unknown, self._patience, self._code):
@@ -131,9 +122,7 @@ class Symbols:
 
     def _drop(self, tgid: int) -> None:
         self._names = {key: name for key, name in self._names.items() if key[0] != tgid}
-        cache = self._bpf._sym_caches.pop(tgid, None) if "_bpf" in vars(self) and self._bpf else None
-        if cache is not None:  # bcc itself never gives one back
-            sys.modules["bcc"].lib.bcc_free_symcache(cache.cache, tgid)
+        self._made.pop(tgid, None)
 
     def tick(self) -> None:
         """Called once a second."""
@@ -172,7 +161,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Code:
-    """The code that a process has mapped, and how long its list of generated code is (/tmp/perf-PID.map)."""
+    """The code that a process has mapped, and how long its list of code that it has made is."""
 
     regions: tuple[Region, ...]
     generated: int
@@ -183,7 +172,7 @@ class Code:
         lines = (line.split(None, 5) for line in read(f"/proc/{tgid}/maps").splitlines())
         regions = tuple(_region(fields) for fields in lines if len(fields) >= 5 and "x" in fields[1])
         try:
-            return cls(regions, os.stat(f"/proc/{tgid}/root/tmp/perf-{tgid}.map").st_size)
+            return cls(regions, os.lstat(_list_of_made(tgid)).st_size)
         except OSError:
             return cls(regions, 0)
 
@@ -213,6 +202,49 @@ def opened(tgid: int, region: Region) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _list_of_made(tgid: int) -> str:
+    """Where a process lists the code that it makes, for Linux's perf: by its id in its own PID namespace."""
+    ids = re.search(r"^NSpid:.*?(\d+)$", read(f"/proc/{tgid}/status"), re.MULTILINE)
+    return f"/proc/{tgid}/root/tmp/perf-{ids.group(1) if ids else tgid}.map"
+
+
+class MadeFunctions:
+    """Functions that a program has made while it runs, from its own list: a line each, "start size name", in hex.
+
+    Args:
+        path: The list. Another user may have put anything there, so that only a plain file is read, and not all of a
+            very long one.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._functions: dict[int, tuple[int, str]] = {}
+        """Size and name by start: what is made in the place of another comes later in the list."""
+        for line in _lines_of_plain_file(path):
+            try:
+                start, size, name = line.split(None, 2)
+                self._functions[int(start, 16)] = (int(size, 16), name.rstrip())
+            except ValueError:
+                continue
+        self._starts = sorted(self._functions)
+
+    def name(self, address: int) -> str | None:
+        """The function at an address; None where none is known."""
+        i = bisect_right(self._starts, address) - 1
+        if i < 0:
+            return None
+        size, name = self._functions[self._starts[i]]
+        return name if address < self._starts[i] + size else None
+
+
+def _lines_of_plain_file(path: str) -> list[str]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return []
+    with os.fdopen(descriptor, encoding="utf-8", errors="replace") as file:
+        return file.read(_LONGEST_LIST).splitlines() if stat.S_ISREG(os.fstat(descriptor).st_mode) else []
 
 
 class Vdso:
@@ -284,7 +316,3 @@ class KernelFunctions:
         return sorted(
             (int(line[0], 16), line[2].decode("utf-8", "replace")) for line in lines if line[1] in _FUNCTION_KINDS
         )
-
-
-def _has_debug_files() -> bool:
-    return os.path.isdir("/usr/lib/debug/.build-id")

@@ -39,12 +39,11 @@ _REST_ROUNDS = 8
 """Rounds without system calls, after which these are tried again."""
 _FIRST_PAUSE_S = 1.0
 """Between the first look and the second, so that something is seen soon."""
-_NO_LATENCIES = Why(
-    "perf adds call times up and keeps no distribution", "sudo apt install python3-bpfcc: bcc keeps one"
-)
-_NO_GIL = Why("perf does not tell how a wait ended", "sudo apt install python3-bpfcc: bcc counts waits for the GIL")
+_BY_PROBES = "use eBPF probes (llmtop doctor says what they need here)"
+_NO_LATENCIES = Why("perf adds call times up and keeps no distribution", _BY_PROBES)
+_NO_GIL = Why("perf does not tell how a wait ended", _BY_PROBES)
 _NO_ERRORS = Why("this perf counts no errors of system calls", "a newer perf does: sudo apt upgrade")
-_NO_LIBRARIES = Why("perf is not used on libraries", "sudo apt install python3-bpfcc: bcc looks at CUDA calls")
+_NO_LIBRARIES = Why("perf does not look at CUDA calls", _BY_PROBES)
 
 
 class PerfHelper:
@@ -177,7 +176,7 @@ class PerfHelper:
             found["syscall.errors"] = _NO_ERRORS
         found["perf.sampled"] = Why(
             f"perf looks {self._look_s:.2g} s of every {self._interval_s:.2g} s",
-            "bcc looks all the time: llmtop doctor",
+            _BY_PROBES,
         )
         return found
 

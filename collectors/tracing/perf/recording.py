@@ -144,7 +144,7 @@ class RecordedSlice:
                 Unknown(f"{reason}: its buffers had no room", "it is tried again by itself", UnknownKind.PASSING),
                 lasting=False,
             )
-        remedy = "end other tracers, or sudo apt install python3-bpfcc: bcc needs no such events"
+        remedy = "end other tracers, or use eBPF probes (llmtop doctor says what they need here)"
         raise PerfError(Unknown(f"{reason}: another tracer or the kernel keeps the rest", remedy), lasting=False)
 
 

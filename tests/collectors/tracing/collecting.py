@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from llmtop.collectors.tracing.bcc.collector import PROGRAM, EbpfCollector
 from llmtop.model import NS_PER_S, Mark, Reading, Stack, Trace, TrackId
-from tests.collectors.tracing.probes import eventually, is_awaited
+from tests.collectors.tracing.probes import eventually
 
 
 def missing(trace: Trace) -> dict[str, str]:
@@ -26,23 +28,39 @@ def damaged_helper(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def a_copy(folder: Path) -> tuple[Path, tuple[str, ...]]:
-    """A copy of the files of bcc's helper, to be damaged, and the command that runs it."""
+    """A copy of the files of the probes' helper, to be damaged, and the command that runs it."""
     ignored = shutil.ignore_patterns("__pycache__", "perf")
     copy = shutil.copytree(PROGRAM[-1], folder / "tracing", ignore=ignored)
     return copy / "bcc", (*PROGRAM[:-1], str(copy))
 
 
-def stand_in_bcc(copy: Path, text: str = "raise ImportError('no such library')\n") -> None:
-    """Have a copy of the helper find this in place of bcc."""
-    replace_in(copy / "helper" / "compiler.py", "from bcc import BPF", "from .bcc import BPF")
-    (copy / "helper" / "bcc.py").write_text(text)
+def change_programs(copy: Path, name: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Damage the bytecode of a program in a copy, in all its variants."""
+    paths = list((copy / "compiled").glob(f"*/{name}*.json"))
+    assert paths
+    for path in paths:
+        unit = json.loads(path.read_text())
+        change(unit)
+        path.write_text(json.dumps(unit))
 
 
-def needs_bcc(copy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Have a copy of the helper know no compiled programs: it has to compile them with bcc."""
-    shutil.rmtree(copy / "compiled")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(copy / "cache"))
-    return copy
+def with_room(table: str, entries: int) -> Callable[[dict[str, Any]], None]:
+    """A change that leaves a table room for so few."""
+
+    def change(unit: dict[str, Any]) -> None:
+        unit["maps"][table][3] = entries
+
+    return change
+
+
+def refused(*functions: str) -> Callable[[dict[str, Any]], None]:
+    """A change that the kernel refuses: a function ends with a result that was never set."""
+
+    def change(unit: dict[str, Any]) -> None:
+        for name in functions:
+            unit["functions"][name] = {"code": "9500000000000000", "maps": [], "numbers": [], "fields": []}
+
+    return change
 
 
 def replace_in(path: Path, old: str, new: str) -> None:
@@ -90,7 +108,7 @@ class Watch:
         return self.last
 
     def until_ready(self) -> Trace:
-        return self.until(lambda trace: "ebpf" not in missing(trace) and not is_awaited(missing(trace)))
+        return self.until(lambda trace: "ebpf" not in missing(trace))
 
     def values(self, track: TrackId, name: str) -> list[float | None]:
         """All values of one series, gaps included."""

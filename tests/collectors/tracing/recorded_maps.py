@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
-from llmtop.collectors.tracing.bcc.helper import compiled
-from llmtop.collectors.tracing.bcc.helper.programs import SLOTS, Module
+from llmtop.collectors.tracing.bcc.helper.programs import COMPILED, SLOTS, Module
 from llmtop.collectors.tracing.helper.elf import Site
 from llmtop.collectors.tracing.helper.libraries import ProbePoint
 
@@ -23,7 +21,7 @@ ARRAY = 2
 @cache
 def units() -> list[dict[str, Any]]:
     """The compiled programs in the tree."""
-    return [json.loads(path.read_text()) for path in sorted((compiled.SHIPPED / "x86_64").glob("*.json"))]
+    return [json.loads(path.read_text()) for path in sorted((COMPILED / "x86_64").glob("*.json"))]
 
 
 @cache
@@ -80,7 +78,7 @@ class RecordedModule:
 
     def __init__(self) -> None:
         self.tables: dict[str, RecordedTable] = {}
-        self.loaded: list[tuple[str, int]] = []
+        self.loaded: list[tuple[str | int, ...]] = []
 
     def __getitem__(self, name: str) -> RecordedTable:
         return self.tables[name]
@@ -92,10 +90,10 @@ class RecordedModule:
         assert layouts(name), f"no program has a map {name}"
         return name
 
-    def load(self, function: str, kind: int, expected_attach: int = 0) -> int:
+    def load(self, function: str, kind: int, expected_attach: int = 0, **numbers: int) -> int:
         names = {name for unit in units() for name in unit["functions"]}
-        assert function in names or re.fullmatch(r"(enter|leave)_\d+", function), f"no program has {function}"
-        self.loaded.append((function, kind))
+        assert function in names, f"no program has {function}"
+        self.loaded.append((function, kind, *numbers.values()))
         return 0
 
     @property

@@ -7,7 +7,6 @@ from typing import Any, cast
 import pytest
 
 from llmtop.collectors.tracing.bcc import collector
-from llmtop.collectors.tracing.helper.protocol import WAIT
 from llmtop.collectors.tracing.process import HelperProcess
 from llmtop.model import Unknown
 
@@ -29,7 +28,7 @@ class Tried:
 @pytest.mark.parametrize(
     ("word", "is_at_end", "outcome"),
     [
-        (None, False, Unknown(f"the probes are not compiled after {collector._CHECK_S:.0f} s")),
+        (None, False, Unknown(f"the probes are not loaded after {collector._CHECK_S:.0f} s")),
         (None, True, Unknown("the helper failed: no module named bcc")),
         ({"kind": "unavailable", "reason": "no\x1b", "remedy": "go"}, True, Unknown("no␛", "go")),
         ({"kind": "ready", "missing": {"samples": ["old", "new"]}}, False, Unknown("no samples: old", "new")),
@@ -41,7 +40,7 @@ def test_what_a_trial_says(
 ) -> None:
     helper = Tried(is_at_end)
     monkeypatch.setattr(collector, "HelperProcess", lambda options, program, sudo: helper)
-    monkeypatch.setattr(collector, "_last_word", lambda helper: word)
+    monkeypatch.setattr(collector, "_first_word", lambda helper: word)
     monkeypatch.setattr(collector, "through_sudo", lambda: False)
     monkeypatch.setattr(collector, "why_not", lambda: None)
     (check,) = collector.checks()
@@ -70,16 +69,16 @@ class Talker:
 @pytest.mark.parametrize(
     ("words", "last", "after_s"),
     [
-        ([{"kind": "attaching"}, {"kind": "ready", "missing": {}}], {"kind": "ready", "missing": {}}, 2.0),
-        ([{"kind": "ready", "missing": {"samples": ["compiling", WAIT]}}], None, collector._CHECK_S),
+        ([], None, collector._CHECK_S),
+        ([{"kind": "ready", "missing": {}}, {"kind": "sample"}], {"kind": "ready", "missing": {}}, 1.0),
         ([{"kind": "sample", "missing": {"a": ["odd", ""]}}], {"kind": "sample", "missing": {"a": ["odd", ""]}}, 1.0),
     ],
 )  # fmt: skip
-def test_a_trial_waits_for_the_last_part_and_not_for_ever(
+def test_a_trial_waits_for_the_first_word_and_not_for_ever(
     monkeypatch: pytest.MonkeyPatch, words: list[dict[str, Any]], last: dict[str, Any] | None, after_s: float
 ) -> None:
     talker = Talker(*words)
     monkeypatch.setattr(collector, "time", talker)
     monkeypatch.setattr(collector, "select", talker)
-    assert collector._last_word(cast("HelperProcess", talker)) == last
+    assert collector._first_word(cast("HelperProcess", talker)) == last
     assert talker.now_s - 100.0 == after_s

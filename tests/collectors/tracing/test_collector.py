@@ -14,7 +14,7 @@ from llmtop.collectors.tracing.bcc import collector as module
 from llmtop.collectors.tracing.bcc.collector import EbpfCollector, checks, why_not
 from llmtop.collectors.tracing.switches import OFF
 from llmtop.model import Missing, Unknown, What
-from tests.collectors.tracing.collecting import damaged_helper, needs_bcc, stand_in_bcc
+from tests.collectors.tracing.collecting import change_programs, damaged_helper, refused
 from tests.collectors.tracing.probes import eventually
 from tests.collectors.tracing.truths import is_watched_from_start_to_end
 from tests.workloads.noise import measured_again
@@ -37,11 +37,6 @@ def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_old_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "kernel_release", lambda: (5, 4))
     assert reason(why_not()) == "Linux 5.4 is too old for the probes"
-
-
-def test_a_system_without_python_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SYSTEM_PYTHON", Path("/nonexistent/python3"))
-    assert why_not() == Unknown("/nonexistent/python3 is not there, so bcc is not", "sudo apt install python3-bpfcc")
 
 
 def test_an_ordinary_user_is_told_of_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,13 +66,6 @@ def test_doctor_loads_the_probes_for_a_moment() -> None:
 
 
 @pytest.mark.usefixtures("kernel_probes")
-def test_doctor_waits_for_what_must_be_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    needs_bcc(damaged_helper(tmp_path, monkeypatch), monkeypatch)
-    (check,) = checks()
-    assert str(check.state).startswith("system calls, scheduler and stacks")
-
-
-@pytest.mark.usefixtures("kernel_probes")
 @measured_again
 def test_a_program_is_watched_from_start_to_end(workload: Path) -> None:
     account, watch = is_watched_from_start_to_end(EbpfCollector, workload, "1", interval_s=0.1)
@@ -89,12 +77,11 @@ def test_a_program_is_watched_from_start_to_end(workload: Path) -> None:
 
 @pytest.mark.usefixtures("kernel_probes")
 def test_a_refusal_of_the_helper_is_final(tmp_path: Path, workload: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = needs_bcc(damaged_helper(tmp_path, monkeypatch), monkeypatch)
-    stand_in_bcc(copy)
+    change_programs(damaged_helper(tmp_path, monkeypatch), "lifecycle", refused("on_fork"))
     with Workload(workload, "spin") as program, EbpfCollector(target_of(program.pid)) as collector:
-        assert eventually(lambda: collector.poll().missing == (_NO_BCC,))
+        assert eventually(lambda: collector.poll().missing == (_REFUSED,))
         assert eventually(lambda: collector.poll() and not children.running())
-        assert collector.poll().missing == (_NO_BCC,)
+        assert collector.poll().missing == (_REFUSED,)
 
 
-_NO_BCC = Missing(What("ebpf"), Unknown("bcc cannot be imported: no such library", "sudo apt install python3-bpfcc"))
+_REFUSED = Missing(What("ebpf"), Unknown("the kernel refuses on_fork: R0 !read_ok"))

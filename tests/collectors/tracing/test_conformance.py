@@ -66,7 +66,7 @@ def bcc(monkeypatch: pytest.MonkeyPatch) -> Tell:
     def tell(events: Sequence[Event]) -> list[tuple[int, wire.Sample]]:
         module, taken = RecordedModule(), Counter[tuple[int, int]]()
         scheduler, calls = (
-            SchedulerProbes(module.module, Symbols(bcc=lambda: None), BY_FIELDS),
+            SchedulerProbes(module.module, Symbols(), BY_FIELDS),
             SystemCallProbes(module.module),
         )
         samples = []

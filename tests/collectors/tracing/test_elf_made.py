@@ -7,7 +7,6 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +17,6 @@ from llmtop.collectors.tracing.helper import symbols
 from llmtop.collectors.tracing.helper.elf import ElfError, ElfFunctions, Site
 from llmtop.collectors.tracing.helper.interpreters import CollectorSites, collector_sites
 from llmtop.collectors.tracing.helper.symbols import Code, Region, Symbols
-from llmtop.collectors.tracing.helper.system import UnavailableError
 
 FUNCTION, OBJECT, INDIRECT = 0x12, 0x11, 0x1A
 OFFSET, ADDRESS, SIZE = 0x80, 0x1080, 0x2000
@@ -116,9 +114,6 @@ def test_all_symbols_are_known_better_than_the_exported_ones() -> None:
     own, shown = [(b"hidden", FUNCTION, ADDRESS, 8)], [(b"shown", FUNCTION, ADDRESS, 8)]
     assert named(library((11, shown), (2, own)), ADDRESS) == ["hidden"]
     assert named(library((11, shown)), ADDRESS) == ["shown"]
-    for tables, is_complete in ((((11, shown), (2, own)), True), (((11, shown),), False), ((), False)):
-        with opened(library(*tables)) as descriptor:
-            assert ElfFunctions(descriptor).is_complete is is_complete
 
 
 def test_names_end_where_the_file_says() -> None:
@@ -150,22 +145,6 @@ def test_a_damaged_library_is_refused(damage: str) -> None:
 PID = 4242
 
 
-class Bcc:
-    """bcc's names of made code, and how often it was asked."""
-
-    def __init__(self) -> None:
-        self._sym_caches: dict[int, Any] = {}
-        self.asked = 0
-
-    def _sym_cache(self, tgid: int) -> Bcc:
-        return self
-
-    def resolve(self, address: int, demangle: bool) -> tuple[bytes | None, int, None]:
-        assert demangle
-        self.asked += 1
-        return b"made\xff" if address == 0x9010 else None, 0, None
-
-
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
     """What /proc says of it: a library at 0x5000 from its second page on, made code at 0x9000, the kernel's page."""
@@ -185,14 +164,15 @@ def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
     opens = os.open
     root = f"/proc/{PID}/root"
     monkeypatch.setattr(os, "open", lambda path, flags: opens(str(path).removeprefix(root), flags))
-    monkeypatch.setattr(os, "stat", lambda path: os.stat_result((0,) * 6 + (int(files.get("jit", "0")), 0, 0, 0)))
+    monkeypatch.setattr(symbols, "_list_of_made", lambda tgid: str(tmp_path / "made.map"))
     return files
 
 
 def test_code_is_what_a_process_may_run(process: dict[str, str], tmp_path: Path) -> None:
-    process["jit"] = "77"
+    assert Code.of(PID).generated == 0
+    (tmp_path / "made.map").write_bytes(MADE)
     code = Code.of(PID)
-    assert code.generated == 77
+    assert code.generated == len(MADE)
     assert [(one.start, one.end, one.offset, one.file) for one in code.regions] == [
         (0x5000, 0x6000, 0x1000, "fe:00 7"),
         (0x9000, 0xA000, 0, "00:00 0"),
@@ -214,24 +194,69 @@ def test_code_is_what_a_process_may_run(process: dict[str, str], tmp_path: Path)
     assert starts == [None, 0x5000, 0x5000, None, 0x9000, None]
 
 
-def test_each_kind_of_code_has_its_name(process: dict[str, str]) -> None:
-    process["jit"] = "77"
-    bcc = Bcc()
-    one = Symbols(lambda: bcc)
+MADE = b"9010 10 py::step:/srv/engine.py\xff\nodd\n9010 zz no size\n9040 4\n9030 8 old\n9030 4 new one\n"
+"""As CPython writes it with -X perf: what is made where another function was comes later."""
+
+
+def test_each_kind_of_code_has_its_name(process: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "made.map").write_bytes(MADE)
+    one = Symbols()
     # The function lies 0x1080 bytes into the file: 0x80 beyond where the mapping begins.
     addresses = {
-        0x507F: "[libx.so]", 0x5080: "shown", 0x509F: "shown", 0x50A0: "[libx.so]", 0x9010: "made\ufffd",
-        0x9011: "[unknown]", 0xB000: "[vsyscall]", 0xD000: "[my lib.so]", 0xF000: "[unknown]",
+        0x507F: "[libx.so]", 0x5080: "shown", 0x509F: "shown", 0x50A0: "[libx.so]", 0x900F: "[unknown]",
+        0x9010: "py::step:/srv/engine.py\ufffd", 0x901F: "py::step:/srv/engine.py\ufffd", 0x9020: "[unknown]",
+        0x9030: "new one", 0x9034: "[unknown]", 0x9040: "[unknown]", 0xB000: "[vsyscall]", 0xD000: "[my lib.so]",
+        0xF000: "[unknown]",
     }  # fmt: skip
     assert {address: one.user(PID, address) for address in addresses} == addresses
-    asked = bcc.asked
-    assert asked == 4, "made code, and a library that cannot be read: neither is known otherwise"
-    assert {address: one.user(PID, address) for address in addresses} == addresses
-    assert bcc.asked == asked, "names are remembered"
+
+
+def test_a_longer_list_of_made_code_is_read_again(process: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "made.map").write_bytes(MADE)
+    one = Symbols()
+    assert one.user(PID, 0x9050) == "[unknown]"
+    (tmp_path / "made.map").write_bytes(MADE + b"9050 10 later\n")
+    for _ in range(7):
+        one.tick()
+    assert one.user(PID, 0x9050) == "later"
+
+
+@pytest.mark.timeout(20)
+def test_a_list_that_is_no_plain_file_is_not_read(process: dict[str, str], tmp_path: Path) -> None:
+    """Whoever runs the server may put there what he likes: a file of root's by a link, or a pipe that never ends."""
+    (tmp_path / "secret").write_bytes(MADE)
+    (tmp_path / "made.map").symlink_to(tmp_path / "secret")
+    assert Symbols().user(PID, 0x9010) == "[unknown]"
+    (tmp_path / "made.map").unlink()
+    os.mkfifo(tmp_path / "made.map")
+    assert symbols.MadeFunctions(str(tmp_path / "made.map")).name(0x9010) is None
+
+
+def test_a_process_in_a_container_lists_its_code_by_its_own_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symbols, "read", lambda path: "Pid:\t4242\nNSpid:\t4242\t17\t3\n")
+    assert symbols._list_of_made(PID) == "/proc/4242/root/tmp/perf-3.map"
+    monkeypatch.setattr(symbols, "read", lambda path: "")
+    assert symbols._list_of_made(PID) == "/proc/4242/root/tmp/perf-4242.map"
+
+
+@pytest.mark.parametrize("build_id", [b"\xab" * 20, b"\x01\x02\x03"])
+def test_a_stripped_file_has_the_names_of_its_debug_file(build_id: bytes, tmp_path: Path) -> None:
+    note = struct.pack("<III4s", 4, len(build_id), 3, b"GNU") + build_id
+    exported = [(b"shown", FUNCTION, ADDRESS + 0x40, 8)]
+    text = build_id.hex()
+    (tmp_path / text[:2]).mkdir()
+    debug = tmp_path / text[:2] / f"{text[2:]}.debug"
+    debug.write_bytes(library((2, [(b"hidden", FUNCTION, ADDRESS, 8), (b"__shown", FUNCTION, ADDRESS + 0x40, 8)])))
+    with opened(library((11, exported), notes=note)) as file:
+        for folder, found in ((str(tmp_path), ["hidden", "shown", None]), ("", [None, "shown", None])):
+            functions = ElfFunctions(file, folder)
+            assert [functions.name(file, OFFSET + at) for at in (0, 0x40, 0x80)] == found
+        debug.write_bytes(b"no such file")
+        assert ElfFunctions(file, str(tmp_path)).name(file, OFFSET) is None
 
 
 def test_code_that_may_be_named_later_is_looked_up_again_when_more_is_mapped(process: dict[str, str]) -> None:
-    one = Symbols(lambda: (_ for _ in ()).throw(UnavailableError("none")))
+    one = Symbols()
     assert one.user(PID, 0x9010) == "[unknown]"
     assert one.user(PID, 0xE010) == "[unknown]"
     process["maps"] += "e000-f000 r-xp 00000000 fe:00 9 /opt/new.so\n"
@@ -243,7 +268,7 @@ def test_code_that_may_be_named_later_is_looked_up_again_when_more_is_mapped(pro
 
 
 def test_a_process_with_all_its_names_is_not_looked_at_again(process: dict[str, str]) -> None:
-    one = Symbols(Bcc)
+    one = Symbols()
     assert one.user(PID, 0x5080) == "shown"
     process["maps"] = ""
     for _ in range(20):
@@ -262,7 +287,7 @@ def test_names_of_the_kernel_are_looked_up_once(monkeypatch: pytest.MonkeyPatch)
             return f"f{address}"
 
     monkeypatch.setattr(symbols, "KernelFunctions", Functions)
-    one = Symbols(Bcc)
+    one = Symbols()
     assert [one.kernel(at) for at in (5, 6, 5, 5)] == ["f5_[k]", "f6_[k]", "f5_[k]", "f5_[k]"]
     assert asked == [5, 6]
     one.forget(0)

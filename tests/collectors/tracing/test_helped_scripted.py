@@ -170,7 +170,7 @@ def test_it_is_started_through_sudo_where_that_is_wanted(stage: Stage, monkeypat
         assert stage.helper.sudo
 
 
-def test_until_it_looks_that_is_said_with_what_it_does_and_for_how_long(stage: Stage, collector: Scripted) -> None:
+def test_until_it_looks_that_is_said_and_for_how_long(stage: Stage, collector: Scripted) -> None:
     first = collector.poll()
     assert first.missing == (Missing(What("tracer"), STARTING),)
     assert (first.start_ns, first.end_ns) == (START_NS, START_NS)
@@ -179,9 +179,6 @@ def test_until_it_looks_that_is_said_with_what_it_does_and_for_how_long(stage: S
     assert missing(collector.poll()) == {"tracer": "it attaches (wait)"}
     stage.wait(0.001)
     assert missing(collector.poll()) == {"tracer": "it attaches, for 1 s (wait)"}
-    trace = say(stage, collector, {"kind": "attaching", "doing": "compil\x1bing"})
-    assert missing(trace) == {"tracer": "it attaches: compil␛ing, for 1 s (wait)"}
-    assert missing(say(stage, collector, {"kind": "attaching"})) == {"tracer": "it attaches, for 1 s (wait)"}
     trace = say(stage, collector, READY)
     assert (trace.missing, trace.marks, stage.helper.known_as) == ((), (), [77])
     assert (collector.is_starting, collector.unavailable) == (False, None)

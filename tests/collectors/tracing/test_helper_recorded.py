@@ -68,26 +68,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Programs:
-    """As `programs.Programs`: each program has maps of its own, and is there once it is compiled."""
+    """As `programs.Programs`: each program has maps of its own."""
 
     def __init__(self) -> None:
         self.modules: dict[str, RecordedModule] = {}
-        self.compiled: set[str] = {"lifecycle", "scheduler", "calls", "samples"}
         self.refused: set[str] = set()
 
-    def ask(self, *sources: ProgramText) -> None:
-        """Nothing needs to be compiled."""
-
-    def wait(self, source: ProgramText) -> RecordedModule:
+    def module(self, source: ProgramText) -> RecordedModule:
         if source.name in self.refused:
             raise UnavailableError(f"no {source.name}", "another kernel")
         return self.modules.setdefault(source.name, RecordedModule())
-
-    def module(self, source: ProgramText) -> RecordedModule | None:
-        return self.wait(source) if source.name in self.compiled | self.refused else None
-
-    def waiting_s(self) -> float:
-        return 3.2
 
 
 class Hits:
@@ -130,7 +120,7 @@ def programs(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Programs:
 
 def helper(budget: float = 1.0, **others: Any) -> BccHelper:
     options = {"budget": budget, "stacks": False, "light": False, **others}
-    one = BccHelper(argparse.Namespace(**options), lambda doing: None)
+    one = BccHelper(argparse.Namespace(**options))
     one.start([PID])
     return one
 
@@ -167,21 +157,6 @@ def test_a_report_has_all_parts(programs: Programs, clock: Clock, monkeypatch: p
     assert told["observed"]["calls"] == 1250 * MS
     assert one.knows_calls
     assert one.processes == (PID,)
-
-
-def test_what_is_still_compiled_is_said_and_comes_when_it_is_there(programs: Programs, clock: Clock) -> None:
-    programs.compiled -= {"calls"}
-    one = helper()
-    clock.sleep(1.0)
-    told = one.look()
-    assert told["missing"] == {"syscalls": ("its probes are being compiled, for 3 s", "wait a second")}
-    assert told["observed"] == {"calls": 0, "timed": 0, "scheduler": S}
-    assert (told["settling"], "calls" in told) == (True, False)
-    programs.compiled |= {"calls"}
-    one.tick()
-    clock.sleep(1.0)
-    told = one.look()
-    assert (told["missing"], told["observed"]) == ({}, {"calls": S, "timed": S, "scheduler": 2 * S})
 
 
 @pytest.mark.parametrize(("part", "program"), [("syscalls", "calls"), ("scheduler", "scheduler")])
@@ -245,7 +220,7 @@ class Line(Link):
             yield
 
 
-def test_it_says_what_it_does_that_it_looks_and_what_it_sees(
+def test_it_says_that_it_looks_and_what_it_sees(
     programs: Programs, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first report comes after a third of a second, the others after the interval."""
@@ -257,10 +232,9 @@ def test_it_says_what_it_does_that_it_looks_and_what_it_sees(
     options = {"budget": 1.0, "stacks": False, "light": False, "pids": [PID], "interval": 1.0}
     helper_module._look(argparse.Namespace(**options), line)
     kinds = [one["kind"] for one in line.said]
-    assert kinds == ["attaching", "attaching", "ready", "sample", "sample", "sample"]
-    assert line.said[0]["doing"] == "compiling what follows processes"
-    assert line.said[2]["processes"] == [PID]
-    times = [one["t"] / S - 50 for one in line.said[3:]]
+    assert kinds == ["ready", "sample", "sample", "sample"]
+    assert line.said[0]["processes"] == [PID]
+    times = [one["t"] / S - 50 for one in line.said[1:]]
     assert times == pytest.approx([0.4, 1.4, 2.4])
     assert ticks[:6] == [0.05, 0.1, 0.2, 0.4, 0.6, 0.8], "what probes have come to cost is looked at between reports"
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from llmtop.collectors.tracing.bcc.helper import compiler, programs
+from llmtop.collectors.tracing.bcc.helper import programs
 from llmtop.collectors.tracing.helper import kernel
 from llmtop.collectors.tracing.helper.elf import Elf, ElfError, Site
+from llmtop.collectors.tracing.helper.system import UnavailableError
 
 HEADER = "<16sHHIQQQIHHHHHH"
 """Elf64_Ehdr of elf.h."""
@@ -46,16 +47,6 @@ def test_files_of_other_machines_are_refused(tmp_path: Path, header: dict[str, b
                 Elf(file.fileno())
 
 
-def test_numbers_of_maps_are_found_in_a_program() -> None:
-    """Instructions have eight bytes, a load of 64 bits sixteen: 0x18, and BPF_PSEUDO_MAP_FD where it is of a map."""
-    plain = bytes([0xBF, 0x11, 0, 0, 7, 0, 0, 0])
-    of_map = bytes([0x18, 0x11, 0, 0, 7, 0, 0, 0]) + bytes(8)
-    of_number = bytes([0x18, 0x01, 0, 0, 7, 0, 0, 0]) + bytes([0, 0x18, 0, 0, 9, 0, 0, 0])
-    other_map = bytes([0x18, 0x12, 0, 0, 0, 1, 0, 0]) + bytes(8)
-    code = bytearray(plain + of_map + of_number + other_map + plain)
-    assert list(compiler._references(code, {7: "calls", 256: "spins"})) == [[12, "calls"], [44, "spins"]]
-
-
 def test_a_program_is_loaded_with_its_maps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some maps are shared among programs; where the code names a map it gets that one's descriptor."""
     made: list[tuple[int, ...]] = []
@@ -71,15 +62,71 @@ def test_a_program_is_loaded_with_its_maps(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(kernel.Map, "make", make)
     monkeypatch.setattr(programs, "load_program", load)
-    functions = {"on_call": {"code": bytes(16).hex(), "maps": [[4, "calls"], [12, "targets"]]}}
+    code = bytes(48) + bytes([0x61, 0x12, 4, 0x5A, 0, 0, 0, 0]) + bytes(16)
+    loads = {
+        "maps": [[0, "calls"], [16, "targets"]],
+        "numbers": [[32, "NAMESPACE_INODE"], [56, "COOKIE"]],
+        "fields": [[48, "sched_process_fork.child_pid"]],
+    }
+    functions = {"on_call": {"code": code.hex(), **loads}}
+    fields = "\tfield:pid_t parent_pid;\toffset:12;\tsize:4;\n\tfield:pid_t child_pid;\toffset:300;\tsize:4;\n"
+    monkeypatch.setattr(programs, "read", lambda path: fields if path.endswith("/sched_process_fork/format") else "")
     unit: Any = {"functions": functions, "maps": {"calls": [1, 4, 8, 64, 0], "targets": [1, 4, 4, 64, 0]}}
     shared: dict[str, kernel.Map] = {}
-    module = programs.Module(unit, shared)
+    module = programs.Module(unit, shared, {"NAMESPACE_INODE": 0x700000009})
     assert list(shared) == ["targets"]
-    assert module.load("on_call", 17) == 7
-    assert loaded == [(struct.pack("<4xI4xI", 0x101, 0x102), 17, 0)]
-    programs.Module(unit, shared)
+    assert module.load("on_call", 17, COOKIE=0x55) == 7
+    halves = [0x101, 0, 0x102, 0, 9, 7]
+    code = b"".join(struct.pack("<4xI", half) for half in halves) + bytes([0x61, 0x12, 44, 1, 0, 0, 0, 0])
+    assert loaded == [(code + struct.pack("<4xI4xI", 0x55, 0), 17, 0)]
+    programs.Module(unit, shared, {"NAMESPACE_INODE": 0x700000009})
     assert made == [(1, 4, 8, 64, 0), (1, 4, 4, 64, 0), (1, 4, 8, 64, 0)], "what is shared is made once"
+
+
+@pytest.mark.parametrize("told", ["", "\tfield:pid_t child_pid;\toffset:20;\tsize:8;\n"])
+def test_a_tracepoint_without_a_field_is_said(monkeypatch: pytest.MonkeyPatch, told: str) -> None:
+    monkeypatch.setattr(programs, "read", lambda path: told)
+    with pytest.raises(UnavailableError, match="tracepoint sched_process_fork has no such field child_pid"):
+        programs.place_of_field("sched_process_fork.child_pid")
+
+
+def test_a_machine_that_llmtop_has_no_programs_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    monkeypatch.setattr(programs, "pid_namespace", lambda: None)
+    with pytest.raises(UnavailableError, match="llmtop has no probes for riscv64"):
+        programs.Programs().module(programs.ProgramText("calls"))
+
+
+@pytest.mark.parametrize(
+    ("lockdown", "reason", "remedy"),
+    [
+        (
+            "none integrity [confidentiality]",
+            "the kernel is locked down (confidentiality)",
+            "boot with lockdown=integrity",
+        ),
+        ("none [integrity] confidentiality", "refused", ""),
+        ("", "refused", ""),
+    ],
+)
+def test_a_kernel_that_is_locked_down_is_told_from_a_program_at_fault(
+    monkeypatch: pytest.MonkeyPatch, lockdown: str, reason: str, remedy: str
+) -> None:
+    files = {"/sys/kernel/security/lockdown": lockdown}
+    monkeypatch.setattr(programs, "read", files.__getitem__)
+    why = programs.refusal("refused")
+    assert (why.reason, why.remedy) == (reason, remedy)
+
+
+def test_maps_that_the_kernel_refuses_are_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(programs, "Module", refuse)
+    monkeypatch.setattr(programs, "pid_namespace", lambda: (4, 99))
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    with pytest.raises(UnavailableError, match="the kernel refuses the maps of calls: "):
+        programs.Programs().module(programs.ProgramText("calls"))
 
 
 class Kernel:

@@ -15,6 +15,7 @@ from llmtop.collectors.tracing.bcc.helper import (
     library_probes,
     library_search,
     library_sums,
+    programs,
     uprobes,
 )
 from llmtop.collectors.tracing.bcc.helper.library import Library
@@ -123,9 +124,6 @@ class Server:
         )
         self.module["library_threads"].put((tid,), row)
 
-    def ask(self, *sources: object) -> None:
-        """Nothing needs to be compiled."""
-
     def module_of(self, source: object) -> RecordedModule:
         return self.module
 
@@ -164,8 +162,8 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, float]], 
 
 
 def library_of(server: Server, budget_ns: float) -> Library:
-    programs = SimpleNamespace(ask=server.ask, module=server.module_of)
-    return Library(cast("Programs", programs), budget_ns, lambda: round(server.hits))
+    brought = SimpleNamespace(module=server.module_of)
+    return Library(cast("Programs", brought), budget_ns, lambda: round(server.hits))
 
 
 def look(library: Library, server: Server, seconds: float, *pids: int) -> None:
@@ -485,9 +483,9 @@ def test_waits_that_would_cost_too_much_to_see_say_what(serving: Callable[[Mappi
 def test_single_probes_have_a_program_for_each_function_and_way() -> None:
     module = RecordedModule()
     uprobes.make_uprobes(uprobes.WITHOUT_COOKIES, module.module)
-    ways = {function.partition("_")[0] for function, _ in module.loaded}
-    assert (ways, len(module.loaded)) == ({"enter", "leave"}, 2 * len(NUMBERS))
-    assert len({kind for _, kind in module.loaded}) == 1
+    assert set(module.loaded) == {
+        (way, programs.KPROBE, uprobes.cookie_of(name)) for way in ("enter_any", "leave_any") for name in NUMBERS
+    }
 
 
 def test_a_program_that_cannot_be_had_costs_these_counts_alone(
@@ -500,8 +498,8 @@ def test_a_program_that_cannot_be_had_costs_these_counts_alone(
         asked.append(source)
         raise UnavailableError("no uprobes here")
 
-    programs = SimpleNamespace(ask=server.ask, module=refuse)
-    library = Library(cast("Programs", programs), NO_LIMIT, lambda: 0)
+    brought = SimpleNamespace(module=refuse)
+    library = Library(cast("Programs", brought), NO_LIMIT, lambda: 0)
     look(library, server, 1.0)
     assert asked == [uprobes.WITH_COOKIES, uprobes.WITHOUT_COOKIES]
     assert library.why_not is not None

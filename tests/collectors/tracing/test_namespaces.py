@@ -83,7 +83,7 @@ helper = HelperProcess([sys.argv[1] if len(sys.argv) > 1 else str(os.getpid())],
 said = []
 while not said:
     select.select([helper], [], [], 30)
-    said = [one for one in helper.reports() if one["kind"] != "attaching"]
+    said = helper.reports()
 report = said[0]
 print(report["kind"], report.get("reason"), report.get("remedy"), sep="|")
 helper.close()

@@ -14,7 +14,7 @@ import pytest
 from llmtop.collectors import children
 from llmtop.collectors.privileges import USE_SUDO, Rights
 from llmtop.collectors.tracing.bcc import collector as ebpf_collector
-from llmtop.collectors.tracing.bcc.collector import SYSTEM_PYTHON, EbpfCollector, checks
+from llmtop.collectors.tracing.bcc.collector import EbpfCollector, checks
 from llmtop.model import Unknown
 from tests.collectors.tracing.collecting import Watch
 from tests.collectors.tracing.probes import eventually, needs_unshare, programs_in_kernel
@@ -22,6 +22,9 @@ from tests.collectors.tracing.truths import owned
 from tests.workloads.programs import Workload, target_of
 
 pytestmark = pytest.mark.usefixtures("kernel_probes")
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+"""What an ordinary user can run, wherever the tests' own interpreter is."""
 ROOT = Path(__file__).resolve().parents[3]
 NOBODY_ID = 65534
 ALL = "+bpf,+perfmon,+sys_ptrace,+dac_read_search"
@@ -64,7 +67,7 @@ def as_nobody(capabilities: str, tracefs: str, code: str, *arguments: str) -> su
         pytest.skip(f"an ordinary user cannot run llmtop with the system's Python: {readable.stderr.strip()[-100:]}")
     given = ["--inh-caps", capabilities, "--ambient-caps", capabilities] if capabilities else []
     become = ["setpriv", "--reuid", f"{NOBODY_ID}", "--regid", f"{NOBODY_ID}", "--clear-groups", *given]
-    program = [*become, str(SYSTEM_PYTHON), "-c", code, *arguments]
+    program = [*become, SYSTEM_PYTHON, "-c", code, *arguments]
     return subprocess.run(
         ["unshare", "--mount", "sh", "-c", f'{tracefs}; exec "$@"', "sh", *program],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},

@@ -30,7 +30,7 @@ class Named(Symbols):
     """Names for the addresses of a test."""
 
     def __init__(self) -> None:
-        super().__init__(bcc=lambda: None)
+        super().__init__()
 
     def user(self, tgid: int, address: int) -> str:
         return FRAMES[address]

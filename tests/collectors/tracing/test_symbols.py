@@ -6,8 +6,6 @@ import ctypes
 import os
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,29 +13,12 @@ from hypothesis import strategies as st
 
 from llmtop.collectors.tracing.helper import symbols
 from llmtop.collectors.tracing.helper.symbols import Code, Region, Symbols
-from llmtop.collectors.tracing.helper.system import UnavailableError
 
 PID = 4242
 
 
-class _Bpf:
-    """bcc, as far as it names addresses: the code that a program made at 0x1000 has a name."""
-
-    def __init__(self) -> None:
-        self._sym_caches: dict[int, Any] = {}
-        self.asked: list[int] = []
-
-    def _sym_cache(self, tgid: int) -> _Bpf:
-        assert tgid == PID
-        return self
-
-    def resolve(self, address: int, demangle: bool) -> tuple[bytes | None, int, None]:
-        self.asked.append(address)
-        return (b"made" if 0x1000 <= address < 0x1100 else None), 0, None
-
-
-def mapped(monkeypatch: pytest.MonkeyPatch, *regions: Region, generated: int = 0) -> None:
-    monkeypatch.setattr(Code, "of", lambda tgid: Code(regions, generated))
+def mapped(monkeypatch: pytest.MonkeyPatch, *regions: Region) -> None:
+    monkeypatch.setattr(Code, "of", lambda tgid: Code(regions, 0))
 
 
 def times_read(monkeypatch: pytest.MonkeyPatch, ticks: int, grows_every: int) -> int:
@@ -45,7 +26,7 @@ def times_read(monkeypatch: pytest.MonkeyPatch, ticks: int, grows_every: int) ->
     now = 0
     monkeypatch.setattr(Code, "of", lambda tgid: Code((), now // grows_every))
     dropped: list[int] = []
-    named = Symbols(_Bpf)
+    named = Symbols()
     monkeypatch.setattr(named, "_drop", dropped.append)
     for now in range(ticks):
         assert named.user(PID, 1000 + now) == "[unknown]"
@@ -62,7 +43,7 @@ def test_mappings_are_read_again_ever_more_seldom_where_code_grows(monkeypatch: 
 
 
 def test_functions_of_this_process_have_their_names() -> None:
-    named = Symbols(_Bpf)
+    named = Symbols()
     address = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
     assert address is not None
     assert named.user(os.getpid(), address).lstrip("_").endswith("getpid")
@@ -80,22 +61,12 @@ def test_a_function_of_a_library_that_was_replaced_is_still_named(tmp_path: Path
     address = ctypes.cast(loaded.strtok, ctypes.c_void_p).value
     assert address is not None
     copy.unlink()
-    assert Symbols(_Bpf).user(os.getpid(), address).lstrip("_") == "strtok"
-
-
-def test_made_code_is_named_by_bcc_and_only_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    bpf = _Bpf()
-    named = Symbols(lambda: bpf)
-    mapped(monkeypatch, Region(0x1000, 0x2000, 0, "00:00 0", ""), generated=100)
-    assert [named.user(PID, address) for address in (0x1010, 0x1010, 0x1200)] == ["made", "made", "[unknown]"]
-    assert bpf.asked == [0x1010, 0x1200]
-    assert named.user(PID, 0x3000) == "[unknown]"
-    assert 0x3000 not in bpf.asked
+    assert Symbols().user(os.getpid(), address).lstrip("_") == "strtok"
 
 
 def test_a_file_that_is_no_library_costs_only_its_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "odd").write_bytes(b"MZ" * 100)
-    named = Symbols(_Bpf)
+    named = Symbols()
     mapped(monkeypatch, Region(0x5000, 0x6000, 0, "fe:00 7", str(tmp_path / "odd")))
     assert named.user(os.getpid(), 0x5010) == "[odd]"
     mapped(monkeypatch, Region(0x7000, 0x8000, 0, "fe:00 8", str(tmp_path / "gone")))
@@ -115,14 +86,14 @@ def test_the_code_of_a_process_is_its_executable_mappings() -> None:
 def test_names_find_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(symbols, "MOST_ADDRESSES", 10)
     mapped(monkeypatch, Region(0x5000, 0x6000, 0, "00:00 0", "[vdso]"))
-    named = Symbols(_Bpf)
+    named = Symbols()
     for address in range(0x5000, 0x5100):
         assert named.user(PID, address) == "[vdso]"
     assert len(named._names) <= 10
 
 
 def test_files_that_no_process_maps_any_more_are_forgotten() -> None:
-    named = Symbols(_Bpf)
+    named = Symbols()
     address = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
     assert address is not None
     named.user(os.getpid(), address)
@@ -131,46 +102,9 @@ def test_files_that_no_process_maps_any_more_are_forgotten() -> None:
     assert not named._files
 
 
-def test_bcc_is_not_loaded_where_it_knows_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load() -> _Bpf:
-        raise AssertionError("it takes 100 MB")
-
-    named = Symbols(load)
-    mapped(monkeypatch, Region(0x1000, 0x2000, 0, "00:00 0", ""))
-    assert named.user(PID, 0x1010) == "[unknown]"
-    named.forget(PID)
-
-
-def test_without_bcc_made_code_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> _Bpf:
-        raise UnavailableError("bcc cannot be imported")
-
-    named = Symbols(refuse)
-    mapped(monkeypatch, Region(0x1000, 0x2000, 0, "00:00 0", ""), generated=100)
-    assert named.user(PID, 0x1010) == "[unknown]"
-    named.forget(PID)
-
-
-@pytest.mark.parametrize(
-    ("is_complete", "has_debug_files", "asks_bcc"), [(True, True, False), (False, True, True), (False, False, False)]
-)
-def test_bcc_is_asked_for_a_file_where_it_may_know_more(
-    monkeypatch: pytest.MonkeyPatch, is_complete: bool, has_debug_files: bool, asks_bcc: bool
-) -> None:
-    """It finds the debug files of a library that was stripped, which take it long to read."""
-    mapped(monkeypatch, Region(0x1000, 0x2000, 0, "8:1 7", "/usr/lib/libx.so"))
-    monkeypatch.setattr(symbols, "_has_debug_files", lambda: has_debug_files)
-    functions = SimpleNamespace(is_complete=is_complete)
-    monkeypatch.setattr(Symbols, "_functions", lambda *_: functions)
-    monkeypatch.setattr(Symbols, "_name_in", lambda *_: None)
-    bpf = _Bpf()
-    assert Symbols(lambda: bpf).user(PID, 0x1010) == ("made" if asks_bcc else "[libx.so]")
-    assert bool(bpf.asked) is asks_bcc
-
-
 def test_functions_of_the_vdso_have_their_names() -> None:
     region = next(one for one in Code.of(os.getpid()).regions if one.path == symbols.VDSO)
-    named = Symbols(_Bpf)
+    named = Symbols()
     names = {named.user(os.getpid(), address) for address in range(region.start, region.end, 16)}
     assert any("gettime" in name for name in names)
 
@@ -178,7 +112,7 @@ def test_functions_of_the_vdso_have_their_names() -> None:
 def test_functions_of_the_kernel_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     told = "ffffffff81000000 T _stext\nffffffff81000100 t do_sys_poll\nffffffff81000180 D jiffies\n"
     monkeypatch.setattr(symbols, "read", lambda path: told + "ffffffffc0000000 t nv_ioctl\t[nvidia]\n")
-    named = Symbols(_Bpf)
+    named = Symbols()
     addresses = (0xFFFFFFFF81000000, 0xFFFFFFFF810001FF, 0xFFFFFFFFC0000010, 0x1000)
     assert [named.kernel(one) for one in addresses] == [
         "_stext_[k]",
@@ -201,4 +135,4 @@ def test_a_function_of_the_kernel_is_the_nearest_below(starts: set[int], offset:
 
 def test_hidden_addresses_name_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(symbols, "read", lambda path: "0000000000000000 T _stext\n0000000000000000 t do_sys_poll\n")
-    assert Symbols(_Bpf).kernel(0xFFFFFFFF81000000) == "[unknown]_[k]"
+    assert Symbols().kernel(0xFFFFFFFF81000000) == "[unknown]_[k]"

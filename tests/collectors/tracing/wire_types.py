@@ -9,7 +9,6 @@ from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddic
 from llmtop.collectors.tracing import wire
 
 KINDS: Mapping[str, type[Any]] = {
-    "attaching": wire.Attaching,
     "ready": wire.Ready,
     "unavailable": wire.Unavailable,
     "looking": wire.Looking,

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from ... import wire
 from ...helper import protocol
@@ -22,11 +23,10 @@ from ...helper.system import UnavailableError
 from ...wire import Why
 from . import calls, lifecycle, samples, scheduler
 from .calls import SystemCallProbes
-from .compiler import load_bcc
 from .following import SchedulerSlices
 from .library import Library
 from .lifecycle import Changes, Lifecycle
-from .programs import Programs, ProgramText
+from .programs import Module, Programs, ProgramText
 from .samples import Samples
 from .scheduler import SchedulerProbes
 
@@ -43,33 +43,26 @@ _OF_LIBRARIES = 0.4
 times a step and launches two graphs: at 300 steps a second these take 0.28 % of a core on an H100's machine, and tell
 its steps and the prompts in them."""
 _OUTSIDE = "run llmtop on the host, or in a container with --pid=host --privileged"
+Part = TypeVar("Part")
 _SAMPLED = "scheduler.sampled"
 _ROUNDS = "rounds of GPU work"
 _CLOSER = "let them cost more: --overhead-budget 3"
-_LIFECYCLE, _SCHEDULER = "compiling what follows processes", "compiling what follows threads on and off the CPU"
 
 
 class BccHelper:
     """All probes together."""
 
-    def __init__(self, options: argparse.Namespace, say: Callable[[str], None]) -> None:
+    def __init__(self, options: argparse.Namespace) -> None:
         self._programs = Programs()
-        self._symbols = Symbols(load_bcc)
+        self._symbols = Symbols()
         self._stacks = options.stacks
         library_budget = options.budget * _OF_LIBRARIES
         self._library_ns = library_budget * 1e9
         """What probes on libraries may cost a second, whatever else is looked at."""
         self.missing: dict[str, Why] = {}
-        """What cannot be had here, or not yet, by part."""
-        by_registers = scheduler.source()
-        later = {"syscalls": calls.SOURCE} | ({"samples": samples.SOURCE} if self._stacks else {})
-        self._programs.ask(lifecycle.SOURCE, by_registers, *later.values())
-        self._awaited: dict[str, ProgramText] = later
-        """Parts whose programs are being compiled."""
-        say(_LIFECYCLE)
-        self._lifecycle = Lifecycle(self._programs.wait(lifecycle.SOURCE))
-        say(_SCHEDULER)
-        found = self._scheduler_of(by_registers)
+        """What cannot be had here, by part."""
+        self._lifecycle = Lifecycle(self._programs.module(lifecycle.SOURCE))
+        found = self._scheduler_of(scheduler.source())
         ladder = LIGHT if options.light else LADDER
         self._governor = Governor(
             options.budget if options.light else options.budget - library_budget,
@@ -79,8 +72,12 @@ class BccHelper:
             is_careful=options.budget < 1,
         )
         self._scheduler = SchedulerSlices(found, self._lifecycle, self._governor) if found else None
-        self._calls: SystemCallProbes | None = None
-        self._samples: Samples | None = None
+        self._calls = self._part("syscalls", calls.SOURCE, SystemCallProbes)
+        self._samples = (
+            self._part("samples", samples.SOURCE, lambda module: Samples(module, self._symbols))
+            if self._stacks
+            else None
+        )
         self._library = Library(self._programs, self._library_ns, partial(self._lifecycle.hits_of, "library"))
         self._wants_library = not options.light
         self._last_ns = self._governed_ns = self._observed_ns = time.monotonic_ns()
@@ -89,44 +86,24 @@ class BccHelper:
         """Stacks walked when their cost was last looked at, and the time that had taken, in ns."""
         self._observed: wire.Observed = {"calls": 0, "timed": 0, "scheduler": 0}
         """For how long, in ns, each part has looked: counters are sums over that time and no other."""
-        self._add_awaited()
 
     def _scheduler_of(self, source: ProgramText) -> SchedulerProbes | None:
         """By the best program that the kernel takes; a part that cannot be had costs only itself."""
         try:
-            return SchedulerProbes(self._programs.wait(source), self._symbols, source)
+            return SchedulerProbes(self._programs.module(source), self._symbols, source)
         except UnavailableError as error:
             if source is scheduler.WITHOUT_CALLS:
                 self.missing["scheduler"] = Why(error.reason, error.remedy)
                 return None
-        plainer = scheduler.BY_FIELDS if source is scheduler.SOURCE else scheduler.WITHOUT_CALLS
-        self._programs.ask(plainer)
-        return self._scheduler_of(plainer)
+        return self._scheduler_of(scheduler.BY_FIELDS if source is scheduler.SOURCE else scheduler.WITHOUT_CALLS)
 
-    def _add_awaited(self) -> None:
-        """Add the parts whose programs are there by now; the others say that they are awaited, and how long already."""
-        for part in tuple(self._awaited):
-            self.missing.pop(part, None)
-            if self._add(part):
-                del self._awaited[part]
-            else:
-                self.missing[part] = Why(
-                    f"its probes are being compiled, for {self._programs.waiting_s():.0f} s",
-                    protocol.WAIT,
-                )
-
-    def _add(self, part: str) -> bool:
-        """Add a part if its program is there; whether it is, or never will be."""
+    def _part(self, name: str, source: ProgramText, make: Callable[[Module], Part]) -> Part | None:
+        """A part that cannot be had costs only itself."""
         try:
-            module = self._programs.module(self._awaited[part])
-            if module is not None and part == "syscalls":
-                self._calls = SystemCallProbes(module)
-            elif module is not None:
-                self._samples = Samples(module, self._symbols)
+            return make(self._programs.module(source))
         except UnavailableError as error:
-            self.missing[part] = Why(error.reason, error.remedy)
-            return True
-        return module is not None
+            self.missing[name] = Why(error.reason, error.remedy)
+            return None
 
     def start(self, pids: list[int]) -> None:
         """Begin to look."""
@@ -138,13 +115,9 @@ class BccHelper:
         self._apply()
 
     def tick(self) -> None:
-        """Several times a second: hold the cost to the budget, and add what can wait for the first numbers."""
+        """Several times a second: hold the cost to the budget, and look for libraries."""
         self._govern()
         self._follow()
-        if self._awaited:
-            self._add_awaited()
-            self._observe(time.monotonic_ns())
-            self._apply()
         if self._wants_library:
             self._library.allow(self._library_ns + self._governor.spare_ns)
             self._library.tick(self._lifecycle.processes)
@@ -184,8 +157,7 @@ class BccHelper:
             self.missing[_ROUNDS] = Why(why, _CLOSER)
         report["unprobed"] = self._library.notes
         report["probed"] = self._library.probed
-        is_settling = self._wants_library and self._library.is_settling(self._lifecycle.processes)
-        report["settling"] = is_settling or bool(self._awaited)
+        report["settling"] = self._wants_library and self._library.is_settling(self._lifecycle.processes)
         self._last_ns = now
         return report
 
@@ -268,7 +240,7 @@ class BccHelper:
 
 def _look(options: argparse.Namespace, link: Link) -> None:
     def start() -> BccHelper:
-        helper = BccHelper(options, lambda doing: link.say({"kind": "attaching", "doing": doing}))
+        helper = BccHelper(options)
         helper.start(options.pids)
         return helper
 

@@ -11,10 +11,15 @@ from ...helper.syscall_numbers import SPIN_CALLS, TRAPS, call_numbers, spin_kind
 from ...helper.system import UnavailableError
 from .programs import RAW_TRACEPOINT, SLOTS, Module, ProgramText
 
-_NUMBERS = {name.upper(): call_numbers()[name] for name in SPIN_CALLS if name in call_numbers()} | TRAPS.get(
-    platform.machine(), {}
-)
-SOURCE = ProgramText("calls", tuple(f"-DNR_{name}={number}" for name, number in _NUMBERS.items()))
+
+def source(machine: str = platform.machine()) -> ProgramText:
+    """The program for a machine, which knows the calls that may only pass the time by number."""
+    numbers = {name.upper(): number for name, number in call_numbers(machine).items() if name in SPIN_CALLS}
+    numbers |= TRAPS.get(machine, {})
+    return ProgramText("calls", flags=tuple(f"-DNR_{name}={number}" for name, number in sorted(numbers.items())))
+
+
+SOURCE = source()
 _TRACEPOINTS = (("sys_enter", "on_call"), ("sys_exit", "on_return"))
 
 

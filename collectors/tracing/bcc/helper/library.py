@@ -18,7 +18,7 @@ from .programs import Programs, ProgramText
 
 
 class Library:
-    """Looks for libraries, and has probes on them once their program is there: it is asked for with the first one.
+    """Looks for libraries, and has probes on them; its program is loaded with the first one.
 
     Args:
         budget_ns: What the probes may cost per second, in ns. What costs more is counted in windows (sampling.py).
@@ -29,11 +29,10 @@ class Library:
         self._programs = programs
         self._account = Account(budget_ns)
         self._hits = hits
-        self._source: ProgramText | None = None
         self._probes: LibraryProbes | None = None
         self._maps: LibraryMaps | None = None
         self._rounds: GpuRounds | None = None
-        self._search = LibrarySearch(self._is_ready)
+        self._search = LibrarySearch()
         self.why_not: UnavailableError | None = None
 
     @property
@@ -79,8 +78,6 @@ class Library:
 
         It is where no library has been looked for yet, and where too few windows have shown what waits cost.
         """
-        if self.is_awaited:
-            return True
         known = self._probes.processes if self._probes else {}
         return self.why_not is None and any(
             pid not in self._search or (pid in known and known[pid].is_settling) for pid in pids
@@ -91,6 +88,8 @@ class Library:
         if self._probes:
             self._probes.tick()
         found = self._search.found(pids)
+        if found and found[1] and self._probes is None and self.why_not is None:
+            self._load_program()
         if found and self._probes:
             pid, libraries = found
             for path, names in libraries.items():
@@ -120,32 +119,19 @@ class Library:
         """Calls that found no room in the maps."""
         return self._maps.lost() if self._maps else 0
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether its program has been asked for and is not there yet."""
-        return self._source is not None and self._probes is None and self.why_not is None
-
-    def _is_ready(self) -> bool:
-        """Whether its program is there, or will never be; it is asked for when it is needed first."""
-        if self._source is None:
-            self._source = uprobes.source()
-            self._programs.ask(self._source)
-        if self.is_awaited:
-            self._take_program(self._source)
-        return not self.is_awaited
-
-    def _take_program(self, source: ProgramText) -> None:
-        """A program that cannot be had costs only these counts."""
+    def _load_program(self) -> None:
+        """One that cannot be had costs only these counts."""
         try:
-            module = self._programs.module(source)
-            if module is not None:
-                probes, self._maps = uprobes.make_uprobes(source, module), LibraryMaps(module)
-                cost = probe_cost.measured(probes)
-                self._probes = LibraryProbes(probes, self._maps, cost, self._account, self._hits)
-                self._rounds = GpuRounds(module, self._probes.processes)
-        except UnavailableError as error:
-            if source is uprobes.WITH_COOKIES:
-                self._source = uprobes.WITHOUT_COOKIES
-                self._programs.ask(self._source)
-            else:
+            self._load(uprobes.source())
+        except UnavailableError:
+            try:
+                self._load(uprobes.WITHOUT_COOKIES)
+            except UnavailableError as error:
                 self.why_not = error
+
+    def _load(self, source: ProgramText) -> None:
+        module = self._programs.module(source)
+        probes, self._maps = uprobes.make_uprobes(source, module), LibraryMaps(module)
+        cost = probe_cost.measured(probes)
+        self._probes = LibraryProbes(probes, self._maps, cost, self._account, self._hits)
+        self._rounds = GpuRounds(module, self._probes.processes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...helper.libraries import mapped_libraries
@@ -24,14 +24,9 @@ class _Search:
 
 
 class LibrarySearch:
-    """Finds libraries with functions of ours, in one process at a time and ever more seldom.
+    """Finds libraries with functions of ours, in one process at a time and ever more seldom."""
 
-    Args:
-        is_ready: Whether something can be done with what is found; else it is found again.
-    """
-
-    def __init__(self, is_ready: Callable[[], bool]) -> None:
-        self._is_ready = is_ready
+    def __init__(self) -> None:
         self._searches: dict[int, _Search] = {}
 
     def __contains__(self, pid: int) -> bool:
@@ -54,9 +49,6 @@ class LibrarySearch:
     def _look(self, pid: int, search: _Search, now_s: float) -> dict[str, tuple[str, ...]]:
         mapped = mapped_libraries(pid)
         fresh = {path: names for path, names in mapped.items() if path not in search.paths}
-        if fresh and not self._is_ready():
-            search.look_s = now_s  # once it is
-            return {}
         patience_s = _LOOK_S if fresh else search.patience_s  # what maps one may map more
         search.look_s, search.patience_s = now_s + patience_s, min(2 * patience_s, _LONGEST_LOOK_S)
         search.paths |= fresh.keys()

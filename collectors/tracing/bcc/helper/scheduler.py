@@ -21,11 +21,11 @@ from .programs import RAW_TRACEPOINT, SLOTS, TRACEPOINT, Module, ProgramText
 from .sleepers import Sleepers
 from .stack_table import STACK, StackTable
 
-SOURCE = ProgramText("scheduler", ("-DTASK_REGISTERS=1", "-DRAW=1"))
+SOURCE = ProgramText("scheduler", "raw", ("-DTASK_REGISTERS=1", "-DRAW=1"))
 """On raw tracepoints: the cheapest, and gone at once, where a plain one takes the kernel a tenth of a second."""
-BY_FIELDS = ProgramText("scheduler", ("-DTASK_REGISTERS=1", "-DRAW=0"))
+BY_FIELDS = ProgramText("scheduler", "fields", ("-DTASK_REGISTERS=1", "-DRAW=0"))
 """For kernels before 6.0, or of which it is not known where a task has its id."""
-WITHOUT_CALLS = ProgramText("scheduler", ("-DTASK_REGISTERS=0", "-DRAW=0"))
+WITHOUT_CALLS = ProgramText("scheduler", "no-calls", ("-DTASK_REGISTERS=0", "-DRAW=0"))
 """For kernels that do not tell a probe the system call that a thread sleeps in: before 5.15, or without the kernel's
 type information."""
 

@@ -108,13 +108,8 @@ class SingleUprobes:
                 probes += attach_uprobe(path, site, pid, enter, is_return=False, cookie=cookie)
 
 
-_PAIRS = "".join(
-    f"int enter_{n}(struct pt_regs *ctx) {{ return enter(ctx, {n}, {_kind(name)}, {_sort(name)}); }}\n"
-    f"int leave_{n}(struct pt_regs *ctx) {{ return leave(ctx, {n}, {_kind(name)}, {_sort(name)}); }}\n"
-    for name, n in NUMBERS.items()
-)
-WITH_COOKIES = ProgramText("library", ("-DWITH_COOKIES=1",))
-WITHOUT_COOKIES = ProgramText("library", ("-DWITH_COOKIES=0",), _PAIRS)
+WITH_COOKIES = ProgramText("library", "cookies", ("-DWITH_COOKIES=1",))
+WITHOUT_COOKIES = ProgramText("library", "no-cookies", ("-DWITH_COOKIES=0",))
 
 
 def source() -> ProgramText:
@@ -130,7 +125,11 @@ def make_uprobes(source: ProgramText, module: Module) -> Uprobes:
     """
     if source is WITHOUT_COOKIES:
         pairs = {
-            name: (module.load(f"leave_{n}", KPROBE), module.load(f"enter_{n}", KPROBE)) for name, n in NUMBERS.items()
+            name: (
+                module.load("leave_any", KPROBE, COOKIE=cookie_of(name)),
+                module.load("enter_any", KPROBE, COOKIE=cookie_of(name)),
+            )
+            for name in NUMBERS
         }
         return SingleUprobes(pairs, have_cookies=False)
     if kernel_release() >= _TAKES_MANY:

@@ -1,6 +1,10 @@
 /* Put in front of every program. Which processes are looked at, and how durations are sorted. */
 #include <linux/types.h>
 
+/* Where a tracepoint has a field differs between kernels: programs are compiled with places that no record has, and the
+ * helper puts the kernel's own in as it loads them (compiled.py). */
+#define FIELD(type, name, place) struct { char before_##name[place]; type name; }
+
 #define MARKS 65536
 #define SLOTS 28
 #define LOWEST_LOG2 8
@@ -70,7 +74,7 @@ BPF_TABLE("hash", u32, u32, targets, 16384);
 BPF_TABLE("array", u32, u64, marks, MARKS);
 BPF_TABLE("percpu_array", u32, u64, hits, COUNTERS);
 BPF_TABLE("hash", u32, struct library_thread, library_threads, 16384);
-#if NAMESPACE_INODE
+#if IN_NAMESPACE
 BPF_TABLE("lru_hash", u32, u32, own_ids, 16384);
 BPF_TABLE("lru_hash", u32, u32, unborn, 4096);
 #endif
@@ -116,7 +120,7 @@ static __always_inline void set_mark(u32 id)
  * too, so that the look-up is spared for most. */
 #define OUTSIDE 0xffffffff	/* a thread that has no id in llmtop's namespace */
 
-#if NAMESPACE_INODE
+#if IN_NAMESPACE
 static __always_inline u64 current_ids(void)
 {
 	struct bpf_pidns_info ids = {};

@@ -1,6 +1,6 @@
 /* Calls of library functions: how often and how long; launches and synchronisation by thread, and the rounds that these
- * make. Either one pair of programs serves all functions (see the end), or the helper adds a pair per function, which
- * call `enter` and `leave` with its number, kind and sort. */
+ * make. One pair of programs serves all functions where the kernel tells a program what it is attached to (the cookie:
+ * number, kind and sort of the function); else a pair is loaded for each, with that number in it. */
 #include <uapi/linux/ptrace.h>
 
 enum { OTHER, LAUNCH, SYNC, QUERY };
@@ -392,9 +392,12 @@ static __always_inline int leave(struct pt_regs *ctx, u32 number, u32 kind, u32 
 }
 
 #if WITH_COOKIES
-/* One pair of programs for all functions: what is attached says which it is for. The helper is newer than bcc's list
- * (Linux 5.15; the number is ABI). */
+/* The helper is newer than bcc's list (Linux 5.15; the number is ABI). */
 static u64 (*get_attach_cookie)(void *ctx) = (void *)174;
+#else
+/* In words that no compiler works out beforehand: another number takes its place. */
+#define get_attach_cookie(ctx) ({ u64 cookie; asm volatile("%0 = %1 ll" : "=r"(cookie) : "i"(COOKIE)); cookie; })
+#endif
 
 int enter_any(struct pt_regs *ctx)
 {
@@ -407,4 +410,3 @@ int leave_any(struct pt_regs *ctx)
 	u64 cookie = get_attach_cookie(ctx);
 	return leave(ctx, cookie & 0xff, cookie >> 8 & 0xf, cookie >> 12);
 }
-#endif

@@ -5,7 +5,11 @@
 BPF_HASH(ended, u32, u32, 16384);	/* tid -> tgid */
 BPF_HASH(renewed, u32, u64, 1024);	/* tgid -> when it called exec */
 
-int on_fork(struct tracepoint__sched__sched_process_fork *args)
+union fork_record {
+	FIELD(u32, child_pid, SCHED_PROCESS_FORK_CHILD_PID);
+};
+
+int on_fork(union fork_record *args)
 {
 	u32 parent = current_ids() >> 32, child = args->child_pid;
 	if (!is_target(parent))
@@ -16,7 +20,7 @@ int on_fork(struct tracepoint__sched__sched_process_fork *args)
 	return 1;
 }
 
-int on_exit(struct tracepoint__sched__sched_process_exit *args)
+int on_exit(void *args)
 {
 	u64 id = current_ids();
 	u32 tgid = id >> 32, tid = id;
@@ -32,7 +36,7 @@ int on_exit(struct tracepoint__sched__sched_process_exit *args)
 	return 1;
 }
 
-int on_exec(struct tracepoint__sched__sched_process_exec *args)
+int on_exec(void *args)
 {
 	u32 tgid = current_ids() >> 32;
 	u64 now = bpf_ktime_get_ns();

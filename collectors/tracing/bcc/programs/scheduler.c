@@ -219,7 +219,7 @@ static __always_inline void note_round(u32 tid, struct thread *thread, u64 aslee
 		return;
 	u32 call = thread->call, *kind = call_kinds.lookup(&call);
 	/* Not to be woken by a signal: on a disk, whatever it reads. */
-	u32 place = kind && *kind && !(thread->state & UNINTERRUPTIBLE) ? *kind - 1 : ASLEEP;
+	u64 place = kind && *kind && !(thread->state & UNINTERRUPTIBLE) ? *kind - 1 : ASLEEP;
 	asm volatile("%0 &= 3" : "+r"(place));	/* in words that every verifier understands: it is below OFF_CPU_KINDS */
 	library->off_cpu[place] += asleep;
 }
@@ -327,20 +327,33 @@ int on_wakeup(struct bpf_raw_tracepoint_args *ctx)
 	return 1;
 }
 #else
-int on_switch(struct tracepoint__sched__sched_switch *args)
+union switch_record {
+	FIELD(u64, prev_state, SCHED_SWITCH_PREV_STATE);
+	FIELD(u32, next_pid, SCHED_SWITCH_NEXT_PID);
+};
+
+union waking_record {
+	FIELD(u32, pid, SCHED_WAKING_PID);
+};
+
+union wakeup_record {
+	FIELD(u32, pid, SCHED_WAKEUP_PID);
+};
+
+int on_switch(union switch_record *args)
 {
 	switched(args, args->prev_state & 0xff, own_id(args->next_pid));
 	return 1;
 }
 
 /* In the context of the waker; `sched_wakeup` may come on the CPU of the one that is woken, by an interrupt. */
-int on_waking(struct tracepoint__sched__sched_waking *args)
+int on_waking(union waking_record *args)
 {
 	waking(own_id(args->pid));
 	return 1;
 }
 
-int on_wakeup(struct tracepoint__sched__sched_wakeup *args)
+int on_wakeup(union wakeup_record *args)
 {
 	woken(own_id(args->pid));
 	return 1;
