@@ -43,8 +43,6 @@ TESTS = (
     *(f"tests/test_{what}.py" for what in ("columns", "commands", "ids", "lines", "model", "remedies", "runs")),
     "tests/test_verdicts_by_engine.py",
 )
-READERS = "tests/cli/test_stated_numbers.py"
-"""Tests of which each reads the numbers of the file that it is named after, whichever functions that has."""
 PYTEST = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--hypothesis-seed=0"]
 MOST_S, OTHERS_S = 60.0, 15.0
 """Of tests that ran a mutant's function, and of others of their files: who survives the quickest is a survivor."""
@@ -192,8 +190,7 @@ class Tree:
         run = {
             name.split("::")[0] for name, one in self.tests.items() if any(r.startswith(starts) for r in one["runs"])
         }
-        files = run | ({READERS} & {name.split("::")[0] for name in self.tests})
-        with contextlib.closing(ForkedTests(self.folder, sorted(files))) as self._forked:
+        with contextlib.closing(ForkedTests(self.folder, sorted(run))) as self._forked:
             yield self._forked
         self._forked = None
 
@@ -272,13 +269,10 @@ class Tree:
             chosen = [name for name, ran in runs.items() if f"{mutant.path}:{inside}" in ran]
         else:
             users = [file for file in {name.split("::")[0] for name in runs} if self._imports(file, mutant.path)]
-            read = f"[{mutant.path.removeprefix('llmtop/')}]"
             chosen = [
                 name
                 for name, ran in runs.items()
-                if name.split("::")[0] in users
-                or (name.startswith(READERS) and name.endswith(read))
-                or any(one.startswith(files) for one in ran)
+                if name.split("::")[0] in users or any(one.startswith(files) for one in ran)
             ]
         if not chosen:
             near = re.compile(rf"llmtop\.{re.escape(module_of(mutant.path))}\b")
