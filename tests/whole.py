@@ -1,6 +1,7 @@
-"""A view model in full, as text that can be read and compared: every field and every property of everything in it.
+"""A view model as text that can be read and compared: every field and every property of what it is made of.
 
-Classes are not named: what one is called is nothing that anybody sees.
+Long tables and lists are shortened to their first rows, some from the rest, and how many there are. Class names are
+left out, because no user sees them.
 """
 
 from __future__ import annotations
@@ -10,59 +11,77 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cached_property
-from hashlib import sha256
 from itertools import chain
 from typing import Any
 
 from llmtop.model import NO_NOTES, Series, Unknown
 
-MANY, FIRST = 16, 4
-"""Of more in a row than that the first are written out, and of the others a digest: it tells that something changed."""
+ROWS = 4
+"""A list of more is shortened to so many."""
 LINE = 160
 
 
-def whole(**views: Any) -> str:
-    """The text of several views by their names."""
-    return "\n".join(chain.from_iterable(_told(name, view) for name, view in views.items()))
+def whole(rows: int = ROWS, **views: Any) -> str:
+    """The text of several views by their names, with at most so many rows of each list."""
+    return "\n".join(chain.from_iterable(_told(name, view, rows) for name, view in views.items()))
 
 
-def _digest(lines: Sequence[str]) -> str:
-    return sha256("\n".join(lines).encode()).hexdigest()[:12]
+def chosen(count: int, rows: int) -> Sequence[int]:
+    """Which of a list's elements are written: half of the rows are its first ones, the others end with its last."""
+    if count <= rows:
+        return range(count)
+    first = rows // 2
+    spread = rows - first
+    return [*range(first), *(first + (count - first) * (i + 1) // spread - 1 for i in range(spread))]
 
 
-def _told(name: str, value: Any) -> Iterator[str]:
+def shortened(lines: Sequence[str], rows: int = ROWS) -> Sequence[str]:
+    """Some lines of many, and how many are left out."""
+    if len(lines) <= rows:
+        return lines
+    return [*(lines[i] for i in chosen(len(lines), rows)), _left_out(len(lines), rows)]
+
+
+def _left_out(count: int, rows: int) -> str:
+    return f"and {count - rows} more"
+
+
+def _told(name: str, value: Any, rows: int) -> Iterator[str]:
     if not _is_made_of_parts(value):
-        yield f"{name}: {_word(value)}"
+        yield f"{name}: {_word(value, rows)}"
     elif _is_table(value):
         yield f"{name}: a table"
         yield from _indented([f"columns: {', '.join(column.key for column in value.columns)}"])
-        yield from _indented(_rows(value))
+        yield from _indented(_rows(value, rows))
     elif isinstance(value, Mapping):
         yield f"{name}:"
-        told = chain.from_iterable(_told(_word(key), part) for key, part in value.items())
-        yield from _indented(shortened(list(told), most=MANY * 4, first=FIRST * 3))
+        keys = list(value)
+        told = (_told(_word(keys[i], rows), value[keys[i]], rows) for i in chosen(len(keys), rows * 2))
+        yield from _indented(chain.from_iterable(told))
+        if len(keys) > rows * 2:
+            yield f"  {_left_out(len(keys), rows * 2)}"
     elif isinstance(value, Sequence | set | frozenset):
-        yield from _several(name, sorted(value) if isinstance(value, set | frozenset) else value)
+        yield from _several(name, sorted(value) if isinstance(value, set | frozenset) else value, rows)
     else:
-        yield from _object(name, value)
+        yield from _object(name, value, rows)
 
 
-def _object(name: str, value: Any) -> Iterator[str]:
+def _object(name: str, value: Any, rows: int) -> Iterator[str]:
     """Its parts on one line where there is room; what it does not have is left out."""
     parts = {part: getattr(value, part) for part in _parts(value)}
     told = {
         part: one for part, one in parts.items() if one is not None and one != () and one != "" and one is not NO_NOTES
     }
     if not any(map(_is_made_of_parts, told.values())):
-        line = f"{name}: ({'; '.join(f'{part} {_word(one)}' for part, one in told.items())})"
+        line = f"{name}: ({'; '.join(f'{part} {_word(one, rows)}' for part, one in told.items())})"
         if len(line) <= LINE:
             yield line
             return
     yield f"{name}:"
-    yield from _indented(chain.from_iterable(_told(part, one) for part, one in told.items()))
+    yield from _indented(chain.from_iterable(_told(part, one, rows) for part, one in told.items()))
 
 
-def _word(value: Any) -> str:
+def _word(value: Any, rows: int) -> str:
     """One thing on a line: numbers to five digits, for the last ones differ between machines."""
     if isinstance(value, float):
         return f"{value:.5g}"
@@ -71,32 +90,27 @@ def _word(value: Any) -> str:
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, tuple | list | array):
-        return f"({', '.join(map(_word, value))})"
+        return f"({', '.join(_word(one, rows) for one in value)})"
     if isinstance(value, Series):
-        return ", ".join(shortened([f"{_word(sample)} at {t_ns}" for t_ns, sample in value]))
+        return ", ".join(shortened([f"{_word(sample, rows)} at {t_ns}" for t_ns, sample in value], rows))
     return str(value) if isinstance(value, str | int) or value is None else f"a {type(value).__name__}"
 
 
-def _several(name: str, values: Sequence[Any]) -> Iterator[str]:
+def _several(name: str, values: Sequence[Any], rows: int) -> Iterator[str]:
     if not any(map(_is_made_of_parts, values)):
-        text = [_word(one) for one in values]
-        yield f"{name}: {', '.join(shortened(text))}"
+        yield f"{name}: {', '.join(shortened([_word(one, rows) for one in values], rows))}"
         return
     yield f"{name}: {len(values)}"
-    told = [list(_indented(_told("-", one))) for one in values]
-    yield from shortened(list(chain.from_iterable(told)), most=MANY * 3, first=FIRST * 3)
+    yield from _indented(chain.from_iterable(_told("-", values[i], rows) for i in chosen(len(values), rows)))
+    if len(values) > rows:
+        yield f"  {_left_out(len(values), rows)}"
 
 
-def _rows(table: Any) -> Iterator[str]:
-    rows = [" | ".join([*map(_word, table.cells(row)), f"key {_word(table.key(row))}"]) for row in range(len(table))]
-    yield from shortened(rows)
-
-
-def shortened(lines: Sequence[str], most: int = MANY, first: int = FIRST) -> Sequence[str]:
-    """All of them, or the first ones and a digest of the others."""
-    if len(lines) <= most:
-        return lines
-    return [*lines[:first], f"and {len(lines) - first} more ({_digest(lines[first:])})"]
+def _rows(table: Any, rows: int) -> Iterator[str]:
+    for row in chosen(len(table), rows):
+        yield " | ".join([*(_word(cell, rows) for cell in table.cells(row)), f"key {_word(table.key(row), rows)}"])
+    if len(table) > rows:
+        yield _left_out(len(table), rows)
 
 
 def _indented(lines: Iterable[str]) -> Iterator[str]:

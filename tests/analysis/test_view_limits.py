@@ -67,7 +67,7 @@ _NUMBERS = re.compile(r"[-+]?\d[\d.,e+-]*(?:, [-+]?\d[\d.,e+-]*)*(?: (?:[nµm]?s
 
 def words(view: Callable[[Trace], object], trace: Trace) -> str:
     """All that a view tells, whatever the numbers in it are."""
-    return _NUMBERS.sub("#", re.sub(r"\([0-9a-f]{12}\)", "", whole(view=view(trace))))
+    return _NUMBERS.sub("#", whole(view=view(trace)))
 
 
 def told(view: Callable[[Trace], object], of: Callable[[float], Trace], least: float, most: float) -> str:

@@ -108,7 +108,7 @@ def test_what_is_read_is_the_same_however_long_tables_are(
 def _changes(whole_text: str, other: str) -> list[str]:
     """The lines that are other ones, without their places."""
     changed = list(unified_diff(whole_text.splitlines(), other.splitlines(), lineterm="", n=0))[2:]
-    return [*shortened([line for line in changed if line[0] != "@"], most=8)]
+    return [*shortened([line for line in changed if line[0] != "@"])]
 
 
 @pytest.mark.parametrize("name", TEXTS)
