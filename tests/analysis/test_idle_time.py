@@ -53,8 +53,6 @@ from tests.nsys_capture import (
     Capture,
 )
 
-EXPORTS = sorted((SAMPLES / "public").glob("*.sqlite"))
-
 
 @pytest.fixture(scope="module", params=["in columns", "one by one"], autouse=True)
 def way(request: pytest.FixtureRequest) -> Iterator[None]:
@@ -661,11 +659,7 @@ def busy_by_sql(path: Path) -> dict[int, int]:
         return dict(rows)
 
 
-@pytest.mark.parametrize("path", EXPORTS or [None], ids=lambda path: path.stem if path else "none")
-def test_busy_time_of_public_captures_equals_plain_sql(path: Path | None) -> None:
-    if path is None:
-        pytest.skip("needs ../shared/samples/public: captures of others, which are not shipped")
-    trace = load(path)
+def busy_time_equals_plain_sql(path: Path, trace: Trace) -> None:
     account = idle_account(trace)
     assert gpus_at_work(trace) == {gpu.gpu for gpu in account.gpus}
     assert {int(gpu.gpu.split(":")[1]): gpu.busy_ns for gpu in account.gpus} == busy_by_sql(path)

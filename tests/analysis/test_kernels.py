@@ -6,7 +6,6 @@ import csv
 import math
 from array import array
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -26,14 +25,11 @@ from llmtop.analysis.kernels.table import (
 )
 from llmtop.analysis.tables import SORTED_AT_ONCE
 from llmtop.model import Missing, Origin, Trace, Unknown, Value, What
-from llmtop.parsers.registry import load
 from llmtop.text import base_name
 from tests.kernel_traces import (
     COMPUTE,
     DRAM,
     DRAM_COUNTERS,
-    LADDER,
-    LLAMA,
     MEMORY,
     OCCUPANCY,
     SAMPLES,
@@ -354,12 +350,7 @@ def test_names_of_ten_kilobytes_stay_apart_and_quick() -> None:
     assert len(set(shorts)) == 2
 
 
-REPORTS = [LADDER, LLAMA, *sorted((SAMPLES / "public").glob("*.ncu-rep"))]
-
-
-@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.name)
-def test_every_sample_has_a_table_and_views(path: Path) -> None:
-    trace = load(path)
+def a_report_has_a_table_and_views(trace: Trace) -> None:
     table = kernel_table(trace, Grouping.SHAPE)
     assert [len(table.cells(row)) for row in range(len(table))] == [len(table.columns)] * len(table)
     view = roofline_view(trace)

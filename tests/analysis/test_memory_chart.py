@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from llmtop.model import Trace, Unknown, Value
 from llmtop.parsers.registry import load
 from tests.kernel_traces import LADDER, LLAMA, SAMPLES, TIMELINE, Launch
 from tests.kernel_traces import report as made
-from tests.parsers.sample_reports import ncu_reports
 
 COPY = LADDER.with_name("copy-at-roof.ncu-rep.xz")
 CUTLASS = SAMPLES / "public" / "panjd123__cutlass__384.ncu-rep"
@@ -71,10 +69,8 @@ def test_an_a100_is_as_ncu_prints_it() -> None:
     assert chart.link(MemoryUnit.TMA) is None, "it came later"
 
 
-@pytest.mark.parametrize("path", ncu_reports(), ids=lambda path: path.name)
-def test_both_ends_of_the_crossbar_tell_the_same(path: Path) -> None:
+def both_ends_of_the_crossbar_tell_the_same(trace: Trace) -> None:
     """What L1 sent to L2 is what that was asked to write; what it read may differ, as L1 hits more in one run."""
-    trace = load(path)
     for launch in kernels_of(trace).standing()[:4]:
         chart, metrics = memory_chart(trace, launch), kernels_of(trace).metrics(launch)
         sectors = "lts__t_sectors_srcunit_tex_op_{}.sum"

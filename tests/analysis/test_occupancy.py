@@ -21,9 +21,8 @@ from llmtop.analysis.kernels.occupancy_calculator import (
 from llmtop.analysis.kernels.occupancy_what_if import OccupancyWhatIf, occupancy_what_if
 from llmtop.model import KernelDetails, Trace, Unknown, Value
 from llmtop.parsers.registry import load
-from tests.kernel_traces import LADDER, SAMPLES, TIMELINE, Launch
+from tests.kernel_traces import LADDER, TIMELINE, Launch
 from tests.kernel_traces import report as made
-from tests.parsers.sample_reports import ncu_reports
 
 CURVES = {
     BlockNeed.REGISTERS: "launch__occupancy_per_register_count",
@@ -50,16 +49,8 @@ class Told:
     carveout: int
 
 
-@pytest.fixture(params=ncu_reports(), ids=lambda path: path.name)
-def told(request: pytest.FixtureRequest) -> list[Told]:
-    """One launch of each kind of block that a report tells of."""
-    kernels = load(request.param).kernels
-    assert kernels is not None
-    assert kernels.details is not None
-    return list(launches(kernels.details, len(kernels)))
-
-
 def launches(details: KernelDetails, count: int) -> Iterator[Told]:
+    """One launch of each kind of block that a report tells of."""
     known = set()
     for i in range(count):
         metrics = details.metrics(i)
@@ -69,7 +60,12 @@ def launches(details: KernelDetails, count: int) -> Iterator[Told]:
             yield Told(details, i, metrics, sm, block, int(carveout or 0))
 
 
-def test_limits_and_occupancy_are_those_that_the_tool_stored(told: list[Told]) -> None:
+def occupancy_is_what_the_tool_stored(trace: Trace) -> None:
+    """Its limits, its share, and its curves."""
+    kernels = trace.kernels
+    assert kernels is not None
+    assert kernels.details is not None
+    told = list(launches(kernels.details, len(kernels)))
     assert told
     for one in told:
         fit = block_fit(one.sm, one.block, one.carveout)
@@ -77,21 +73,21 @@ def test_limits_and_occupancy_are_those_that_the_tool_stored(told: list[Told]) -
         assert fit.limits == stored
         share = one.metrics.get("sm__maximum_warps_per_active_cycle_pct", 100 * fit.share)
         assert [100 * fit.share, 100 * block_fit(one.sm, one.block).share] == pytest.approx([share] * 2)
+        for need in BlockNeed:
+            curve_is_what_the_tool_stored(one, need)
 
 
-@pytest.mark.parametrize("need", BlockNeed)
-def test_curves_are_those_that_the_tool_stored(told: list[Told], need: BlockNeed) -> None:
-    for one in told:
-        stored = one.details.instances(one.launch, CURVES[need])
-        if isinstance(stored, Unknown):
-            continue
-        pairs = [(int(key), warps) for key, warps in zip(stored.keys, stored.values, strict=True)]
-        tried = [(x, one.carveout, warps) for x, warps in pairs]
-        if need is BlockNeed.SHARED:
-            tried = list(shared_values(one, pairs))
-        assert tried
-        found = [block_fit(one.sm, one.block.but({need: x}), size).warps for x, size, _ in tried]
-        assert found == [warps for *_, warps in tried]
+def curve_is_what_the_tool_stored(one: Told, need: BlockNeed) -> None:
+    stored = one.details.instances(one.launch, CURVES[need])
+    if isinstance(stored, Unknown):
+        return
+    pairs = [(int(key), warps) for key, warps in zip(stored.keys, stored.values, strict=True)]
+    tried = [(x, one.carveout, warps) for x, warps in pairs]
+    if need is BlockNeed.SHARED:
+        tried = list(shared_values(one, pairs))
+    assert tried
+    found = [block_fit(one.sm, one.block.but({need: x}), size).warps for x, size, _ in tried]
+    assert found == [warps for *_, warps in tried]
 
 
 def shared_values(one: Told, pairs: list[tuple[int, Value]]) -> Iterator[tuple[int, int, Value]]:
@@ -257,17 +253,6 @@ def test_a_report_of_few_metrics_tells_what_is_possible() -> None:
     found = page("few-metrics")
     assert found.fit(found.launched).share == 1
     assert isinstance(found.achieved, Unknown)
-
-
-def test_the_samples_are_of_several_compute_capabilities() -> None:
-    """The oracle above is worth as much as it is wide."""
-    if not (SAMPLES / "public").exists():
-        pytest.skip("the public samples are not on this machine")
-    kernels = [load(path).kernels for path in ncu_reports()]
-    metrics = [one.details.metrics(0) for one in kernels if one is not None and one.details is not None]
-    name = "device__attribute_compute_capability_{}"
-    found = {(one[name.format("major")], one[name.format("minor")]) for one in metrics}
-    assert {(7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0)} <= found
 
 
 def test_a_launch_that_failed_has_no_occupancy() -> None:

@@ -97,9 +97,7 @@ def test_a_section_is_asked_only_of_versions_that_have_it(version: str, has_it: 
     assert profiling.absent(trace, 0, ["LaunchStats", "WorkloadDistribution"])[1:] == ("WorkloadDistribution",) * has_it
 
 
-@pytest.mark.parametrize("path", [*sorted(LADDER.parent.glob("*.xz")), TIMELINE], ids=lambda path: path.stem)
-def test_no_finding_asks_for_what_its_report_has(path: Path) -> None:
-    trace = load(path)
+def no_finding_asks_for_what_its_report_has(trace: Trace) -> None:
     for finding in diagnose(trace).findings:
         words = finding.next_command.split()
         asked = {word for before, word in pairwise(words) if before == "--section"}

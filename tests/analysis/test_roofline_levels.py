@@ -16,7 +16,6 @@ from llmtop.parsers.registry import load
 from tests.kernel_traces import DRAM_COUNTERS, GHZ, LADDER, LLAMA, TENSOR, TIMELINE, Launch, fp32_counters
 from tests.kernel_traces import report as made
 from tests.parsers.embedded_sections import Chart, charts, stored_launches
-from tests.parsers.sample_reports import ncu_reports
 
 if TYPE_CHECKING:
     from llmtop.model import Trace
@@ -150,9 +149,10 @@ LOOKED_AT = range(3)
 PRECISIONS = {"Single": "FP32", "Double": "FP64", "Half": "FP16"}
 
 
-def of_nvidia(path: Path, launches: Collection[int]) -> Iterator[tuple[dict[tuple[str, str], LevelRow], Chart]]:
+def of_nvidia(
+    path: Path, trace: Trace, launches: Collection[int]
+) -> Iterator[tuple[dict[tuple[str, str], LevelRow], Chart]]:
     """The roofline charts that a report itself describes, beside our rows by (precision, level)."""
-    trace = load(path)
     for i, launch in enumerate(stored_launches(path)):
         if i not in launches:
             continue
@@ -162,9 +162,8 @@ def of_nvidia(path: Path, launches: Collection[int]) -> Iterator[tuple[dict[tupl
         yield from ((rows, chart) for chart in drawn if chart.achieved)
 
 
-@pytest.mark.parametrize("path", ncu_reports(), ids=lambda path: path.name)
-def test_points_and_ceilings_are_those_of_nvidias_charts(path: Path) -> None:
-    for rows, chart in of_nvidia(path, LOOKED_AT):
+def points_and_ceilings_are_those_of_nvidias_charts(path: Path, trace: Trace) -> None:
+    for rows, chart in of_nvidia(path, trace, LOOKED_AT):
         kind = next((PRECISIONS[kind] for kind in PRECISIONS if f"({kind} Precision)" in chart.title), "")
         for label, (work, traffic) in chart.achieved.items():
             row = rows.get((kind, label.split()[0]))
@@ -179,10 +178,11 @@ def test_points_and_ceilings_are_those_of_nvidias_charts(path: Path) -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_tensor_work_stands_where_nvidias_chart_has_it(level: str) -> None:
     """Its peaks are another matter: those of plain counters include 2:4 sparsity."""
-    heaviest = kernels_of(load(LLAMA)).standing("nvjet")[:1]
+    trace = load(LLAMA)
+    heaviest = kernels_of(trace).standing("nvjet")[:1]
     at_level = [
         (rows, point)
-        for rows, chart in of_nvidia(LLAMA, heaviest)
+        for rows, chart in of_nvidia(LLAMA, trace, heaviest)
         for label, point in chart.achieved.items()
         if label.startswith(level) and "Src:bf16 Dst:fp32" in label and point[0]
     ]
@@ -193,7 +193,7 @@ def test_tensor_work_stands_where_nvidias_chart_has_it(level: str) -> None:
 
 
 def test_nvidias_charts_were_there_to_compare_with() -> None:
-    found = list(of_nvidia(LADDER, LOOKED_AT))
+    found = list(of_nvidia(LADDER, load(LADDER), LOOKED_AT))
     compared = [kind for rows, chart in found for kind in PRECISIONS if rows and f"({kind} Precision)" in chart.title]
     assert compared == ["Double", "Half", "Single"] * len(LOOKED_AT)
     assert ("FP32", "L1") in found[0][0]

@@ -6,7 +6,6 @@ import math
 from array import array
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -840,9 +839,8 @@ def test_the_samples_are_diagnosed_as_what_they_were_made_to_be() -> None:
     assert "fusion-chances" in {finding.rule for finding in diagnose(load(TIMELINE)).findings}
 
 
-@pytest.mark.parametrize("path", [LADDER, LLAMA, TIMELINE], ids=lambda path: path.name)
-def test_no_kernel_is_told_two_causes_of_one_kind(path: Path) -> None:
-    subjects = [(finding.rule, finding.action) for finding in diagnose(load(path)).findings]
+def no_kernel_is_told_two_causes_of_one_kind(trace: Trace) -> None:
+    subjects = [(finding.rule, finding.action) for finding in diagnose(trace).findings]
     assert len(subjects) == len(set(subjects))
 
 

@@ -7,7 +7,6 @@ import io
 import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -22,7 +21,6 @@ from llmtop.model import ChartKind, Instances, KernelCodes, SectionChart, Sectio
 from llmtop.parsers.registry import load
 from tests.kernel_traces import LADDER, LLAMA, ROOT, STALL, TIMELINE, FakeDetails, Launch, stall_ratios
 from tests.kernel_traces import report as made
-from tests.parsers.sample_reports import ncu_reports
 
 PRINTED = ROOT / "sample_traces" / "ncu" / "2024.1.1" / "llama-decode.details.csv.xz"
 SMEM = 2
@@ -142,16 +140,14 @@ def total(rows: Sequence[PageRow]) -> float:
 # -- instruction mix ----------------------------------------------------------------------------------------------
 
 
-def test_opcodes_add_up_to_what_was_executed() -> None:
-    for path in ncu_reports():
-        trace = load(path)
-        metrics = kernels_of(trace).metrics(0)
-        found = instruction_mix(trace, 0)
-        if isinstance(found, Unknown) or "sass__inst_executed_per_opcode" not in metrics:
-            continue
-        rows = part(found, "Instructions by opcode").rows
-        assert total(rows) == metrics["sass__inst_executed_per_opcode"]
-        assert sum(row.share or 0.0 for row in rows) == pytest.approx(1)
+def opcodes_add_up_to_what_was_executed(trace: Trace) -> None:
+    metrics = kernels_of(trace).metrics(0)
+    found = instruction_mix(trace, 0)
+    if isinstance(found, Unknown) or "sass__inst_executed_per_opcode" not in metrics:
+        return
+    rows = part(found, "Instructions by opcode").rows
+    assert total(rows) == metrics["sass__inst_executed_per_opcode"]
+    assert sum(row.share or 0.0 for row in rows) == pytest.approx(1)
 
 
 def test_a_tiled_gemm_loads_from_shared_memory_and_multiplies() -> None:
@@ -407,9 +403,7 @@ def test_a_launch_that_failed_has_no_tables_and_says_so() -> None:
 # -- all of them ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ncu_reports(), ids=lambda path: path.name)
-def test_every_page_of_every_report_is_there_or_says_why_not(path: Path) -> None:
-    trace = load(path)
+def every_page_is_there_or_says_why_not(trace: Trace) -> None:
     for make in PAGES:
         found = make(trace, 0)
         if isinstance(found, Unknown):

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from llmtop.analysis.kernels.speed_of_light import Throughput, speed_of_light
 from llmtop.analysis.kernels.table import kernels_of
-from llmtop.model import Unknown
+from llmtop.model import Trace, Unknown
 from llmtop.parsers.registry import load
 from tests.kernel_traces import COMPUTE, LADDER, TIMELINE, Launch
 from tests.kernel_traces import report as made
-from tests.parsers.sample_reports import ncu_reports
 
 
-@pytest.mark.parametrize("path", ncu_reports(), ids=lambda path: path.name)
-def test_a_throughput_is_the_largest_of_its_parts(path: Path) -> None:
-    trace = load(path)
+def a_throughput_is_the_largest_of_its_parts(trace: Trace) -> None:
     for launch in kernels_of(trace).standing()[:4]:
         both = speed_of_light(trace, launch)
         for one in () if isinstance(both, Unknown) else both:

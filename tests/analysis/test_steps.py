@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
 import random
 import re
 import sqlite3
@@ -26,9 +25,8 @@ from llmtop.analysis.timeline.ranges import windows_by_name
 from llmtop.analysis.timeline.steps import StepPhase, Steps, find_steps
 from llmtop.model import Trace, Unknown
 from llmtop.parsers.registry import load
-from tests.kernel_traces import SAMPLES, TIMELINE, Launch, report
+from tests.kernel_traces import TIMELINE, Launch, report
 from tests.nsys_capture import MS, PID, TID, US, Capture
-from tests.parsers.kineto_files import SHIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -468,25 +466,11 @@ def test_ranges_within_a_step_and_vllm_s_own_names_tell_the_phase(tmp_path: Path
 
 # -- arithmetic -------------------------------------------------------------------------------------------------------
 
-EXPORTS = [TIMELINE, SAMPLES / "h100_llama_prefill_decode.sqlite", *sorted((SAMPLES / "public").glob("*.sqlite"))]
 
-
-@pytest.fixture(params=EXPORTS, ids=lambda path: path.name)
-def export(request: pytest.FixtureRequest) -> Path:
-    path: Path = request.param
-    if not path.exists():
-        pytest.skip(f"needs {path.name}, which is not shipped")
-    return path
-
-
-def gpu_rows(path: Path, folder: Path) -> list[tuple[int, int, int, bool, bool]]:
+def gpu_rows(path: Path) -> list[tuple[int, int, int, bool, bool]]:
     """All GPU work of an export, read without llmtop: start, end, GPU, is a kernel, communicates."""
-    plain = path
-    if path.suffix == ".xz":
-        plain = folder / "plain.sqlite"
-        plain.write_bytes(lzma.decompress(path.read_bytes()))
     rows = []
-    with closing(sqlite3.connect(f"file:{plain}?mode=ro&immutable=1", uri=True)) as database:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
         texts = dict(database.execute("SELECT id, value FROM StringIds"))
         name = "demangledName"
@@ -516,8 +500,8 @@ def painted(rows: list[tuple[int, int, int, bool, bool]], gpu: int, start: int, 
     return times
 
 
-def test_the_time_of_each_step_is_what_going_from_edge_to_edge_gives(export: Path, tmp_path: Path) -> None:
-    trace, rows = load(export), gpu_rows(export, tmp_path)
+def the_time_of_each_step_is_what_going_from_edge_to_edge_gives(path: Path, trace: Trace) -> None:
+    rows = gpu_rows(path)
     windows = found_in(trace).windows
     assert len(windows) >= 5
     for window, part in list(zip(windows, steps_of(trace).parts, strict=True))[:24]:
@@ -530,12 +514,7 @@ def test_the_time_of_each_step_is_what_going_from_edge_to_edge_gives(export: Pat
         assert account.communication_ns - account.exposed_ns == times["overlap"]
 
 
-WITH_OPERATORS = pytest.mark.parametrize("export", [*EXPORTS, SHIPPED], indirect=True, ids=lambda path: path.name)
-
-
-@WITH_OPERATORS
-def test_all_idle_pieces_together_are_the_account_of_idle_time(export: Path) -> None:
-    trace = load(export)
+def all_idle_pieces_together_are_the_account_of_idle_time(trace: Trace) -> None:
     for gpu in idle_account(trace).gpus:
         pieces = idle_pieces(trace)[gpu.gpu]
         by_label: Counter[tuple[Cause, str]] = Counter()
@@ -545,14 +524,13 @@ def test_all_idle_pieces_together_are_the_account_of_idle_time(export: Path) -> 
         assert all(end <= start for end, start in zip(pieces.ends, pieces.starts[1:], strict=False))
 
 
-@WITH_OPERATORS
-def test_the_columns_of_numpy_give_the_same_pieces(export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual, other = load(export), load(export)
-    expected = idle_pieces(usual)
-    monkeypatch.setattr(columns, "LONG", 1)
-    monkeypatch.setattr(bulk, "_PART", 50)
-    for gpu, pieces in idle_pieces(other).items():
-        assert _labelled(pieces) == _labelled(expected[gpu])
+def the_columns_of_numpy_give_the_same_pieces(path: Path, trace: Trace) -> None:
+    expected = idle_pieces(trace)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "LONG", 1)
+        patch.setattr(bulk, "_PART", 50)
+        for gpu, pieces in idle_pieces(load(path)).items():
+            assert _labelled(pieces) == _labelled(expected[gpu])
 
 
 def _labelled(pieces: object) -> list[tuple[int, int, tuple[Cause, str]]]:
@@ -580,8 +558,7 @@ def test_a_stream_s_time_alone_is_what_no_other_stream_of_its_gpu_covers(tmp_pat
     }
 
 
-def test_a_row_of_a_gpu_is_its_idle_account(export: Path) -> None:
-    trace = load(export)
+def a_row_of_a_gpu_is_its_idle_account(trace: Trace) -> None:
     found = breakdown(trace, By.RANK)
     assert isinstance(found, Breakdown)
     accounts = idle_account(trace).gpus

@@ -76,7 +76,14 @@ if TYPE_CHECKING:
 
 REPORTS = sorted(path for path in SAMPLE_TRACES.rglob("*.*") if path.is_file() and path.suffix != ".md")
 IN_FULL = ("llama-prefill-decode", "llama-generate", "llama-decode.ncu", "sgemm-ladder", "few-metrics", "barriers")
-SCENES_IN_FULL = ("Python in a range", "one GPU launched late", "graphs and kernels", "pageable copies", "healthy", "no CPU")
+SCENES_IN_FULL = (
+    "Python in a range",
+    "one GPU launched late",
+    "graphs and kernels",
+    "pageable copies",
+    "healthy",
+    "no CPU",
+)
 """Of each kind of capture; of all others the findings."""
 WINDOW_NS = 60 * NS_PER_S
 LIVE: dict[str, Callable[[], Trace]] = {
