@@ -79,7 +79,7 @@ _DEVICE, _STREAM = "launch__device_id", "launch__stream_id"
 _TABLED = frozenset(
     {_DURATION, _DEVICE, _STREAM, *(f"launch__{of}_dim_{axis}" for of in ("grid", "block") for axis in _AXES)}
 )
-_READ_KERNELS = 4
+_READ_KERNELS = 64
 _WHOLE = "open the .ncu-rep that it was printed from"
 _ALL = f"{_WHOLE}, or print that with --page raw"
 _NO_INSTANCES = Unknown("a printed page has no values by instruction or unit", _WHOLE)

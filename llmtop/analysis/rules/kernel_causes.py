@@ -32,7 +32,7 @@ _MUCH = 0.15
 """Of the kernel's time: a smaller cause does not explain what the kernel waits for."""
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=64)
 def claims(judged: JudgedKernel) -> tuple[Claim, ...]:
     """What is particular to this kernel."""
     return tuple(claim for rule in PARTICULAR if (claim := rule.judge(judged)) is not None)

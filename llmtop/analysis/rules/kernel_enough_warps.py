@@ -55,7 +55,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims_of(heavy(trace), judge), "enough warps: instructions are the limit")
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=64)
 def judge(judged: JudgedKernel) -> Claim | None:
     """What is left up to high use; None where another reason leads, a pipe is full, or it is not known.
 

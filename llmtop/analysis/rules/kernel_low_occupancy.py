@@ -40,7 +40,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from findings(id, source, claims_of(heavy(trace), judge), "too few warps to hide what they wait for")
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=64)
 def judge(judged: JudgedKernel) -> Claim | None:
     """What more warps could save; None where there are enough, or something else is the reason."""
     known, verdict = occupancy(judged.metrics), judged.verdict
