@@ -18,6 +18,7 @@ from llmtop.parsers.ncu_rep.container import ReportFile, read_blocks
 from llmtop.parsers.ncu_rep.ncu_rep_pb2 import Instance, Metric, Value
 from llmtop.parsers.ncu_rep.sources import StoredCode, stored_code
 from llmtop.parsers.registry import load
+from tests.parsers.forked import in_a_child
 from tests.parsers.sample_reports import DECODE, LADDER, content, kernel, ncu_reports, report
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ def test_values_lines_and_ptx_are_those_of_nvidias_reader(path: Path, tmp_path: 
     reader = pytest.importorskip("ncu_report", reason="needs NVIDIA's reader: pip install ncu-report")
     plain = tmp_path / "report.ncu-rep"
     plain.write_bytes(content(path))
+    in_a_child(lambda: codes_are_those_of_the_reader(reader, plain))
+
+
+def codes_are_those_of_the_reader(reader: Any, plain: Path) -> None:
     codes = codes_of(plain)
     for i, action in enumerate([one for group in reader.load_report(str(plain)) for one in group][:MOST_KERNELS]):
         code = codes.code(i)
