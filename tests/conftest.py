@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # How long an example takes tells of the machine, not of the code. The suite draws the same examples each time, so that
 # a change is judged by what it changed; `make fuzz` draws others, and many more.
-settings.register_profile("suite", deadline=None, derandomize=True)
+settings.register_profile("suite", deadline=None, derandomize=True, max_examples=40)
 settings.register_profile("fuzz", deadline=None, max_examples=2000)
 settings.load_profile("suite")
 

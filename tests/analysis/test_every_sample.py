@@ -28,7 +28,6 @@ from tests.parsers.kineto_files import kineto_traces
 from tests.parsers.sample_reports import OTHERS, SAMPLE_TRACES, content, ncu_reports
 
 EXPORTS = [*sorted(SAMPLE_TRACES.rglob("*.sqlite.xz")), *sorted((OTHERS / "public").glob("*.sqlite"))]
-PYTORCH = [path for path in kineto_traces() if path.stat().st_size < 1_000_000]
 CSV = sorted(SAMPLE_TRACES.rglob("*.csv.xz"))
 
 
@@ -72,7 +71,7 @@ def test_what_holds_of_exported_timelines(path: Path, tmp_path: Path) -> None:
     the_time_of_each_step_is_what_going_from_edge_to_edge_gives(plain, trace)
 
 
-@pytest.mark.parametrize("path", PYTORCH, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", kineto_traces(), ids=lambda path: path.name)
 def test_what_holds_of_pytorch_traces(path: Path) -> None:
     trace = load(path)
     holds_of_any(trace)

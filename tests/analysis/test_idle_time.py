@@ -407,7 +407,8 @@ def test_only_copies_of_pageable_memory_are_said_to_be(
 EAGER = "AMD-AGI__TraceLens__eager_trace.json.gz"
 
 
-def test_idle_time_in_copies_of_a_public_trace_is_told_by_what_they_copy() -> None:
+def test_idle_time_in_copies_of_a_public_trace_is_told_by_what_they_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "_PART", 10_000)
     if not (path := SAMPLES / "public" / EAGER).exists():
         pytest.skip("needs ../shared/samples/public: captures of others, which are not shipped")
     with gzip.open(path) as file:
@@ -438,7 +439,8 @@ def test_idle_time_in_copies_of_a_public_trace_is_told_by_what_they_copy() -> No
 AMD = "AMD-AGI__TraceLens__vllm_prefilldecode_piecewise_graph_execution.json.gz"
 
 
-def test_the_first_launch_of_a_public_trace_waits_as_long_as_its_events_say() -> None:
+def test_the_first_launch_of_a_public_trace_waits_as_long_as_its_events_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "_PART", 10_000)
     if not (path := SAMPLES / "public" / AMD).exists():
         pytest.skip("needs ../shared/samples/public: captures of others, which are not shipped")
     with gzip.open(path) as file:
@@ -569,7 +571,7 @@ _WORKS = st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 300), st.intege
 _SPANS = st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 900)), max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(works=_WORKS, waits=_SPANS, system=_SPANS, ranges=_SPANS, off=_SPANS)
 def test_it_adds_up_whatever_lies_over_each_other(
     tmp_path_factory: pytest.TempPathFactory,
@@ -609,7 +611,7 @@ _KERNELS = st.lists(st.tuples(_AT, st.integers(0, 4), st.integers(-2, 20)), min_
 _BESIDES = st.lists(st.tuples(st.sampled_from(["os", "off", "range", "sample"]), _AT, _NS), max_size=20)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(calls=_CALLS, kernels=_KERNELS, besides=_BESIDES, unit=st.sampled_from([1, US, 100 * US]))
 def test_gaps_in_columns_have_the_account_of_gaps_one_by_one(
     tmp_path_factory: pytest.TempPathFactory,

@@ -71,7 +71,7 @@ def test_two_trends_are_no_proof() -> None:
     assert "independent" in found.reason
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     lag=st.integers(-MOST, MOST),

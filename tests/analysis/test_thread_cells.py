@@ -93,7 +93,7 @@ def test_process_that_makes_no_cuda_calls_waits_for_no_gpu() -> None:
     assert not cells_of(Probed(BUSY, probes={FUTEX: 0.4}).trace(20)).knows_sync
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     on_cpu=st.lists(st.floats(0, 1.2), min_size=10, max_size=10),
     run_queue=st.floats(0, 1),

@@ -128,7 +128,7 @@ def test_an_archive_with_a_password_says_so(tmp_path: Path) -> None:
     assert "cannot be unpacked: File 'stacks' is encrypted, password required for extraction" in refusal(path)
 
 
-DAMAGE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+DAMAGE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @each_kind

@@ -97,7 +97,7 @@ def test_a_look_without_threads_says_so(tmp_path: Path) -> None:
         read(tmp_path, [{"pid": 1, "thread_id": 2, "frames": []}])
 
 
-DAMAGE = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+DAMAGE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.parametrize("sample", [MAPS, LOOK], ids=["bpftrace", "py-spy"])

@@ -120,7 +120,7 @@ def test_damage_is_corruption(pack: Callable[[bytes], bytes], packed: Path) -> N
 
 
 @given(position=st.integers(6, 10**6), byte=st.integers(0, 255))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_changed_bytes_never_crash(
     pack: Callable[[bytes], bytes], packed: Path, temporary: Path, position: int, byte: int
 ) -> None:

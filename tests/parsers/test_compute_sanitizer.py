@@ -157,7 +157,7 @@ def test_a_text_without_its_end_says_so(tmp_path: Path) -> None:
     assert [issue.code for issue in trace.issues] == ["sanitizer.no-summary"]
 
 
-DAMAGE = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+DAMAGE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @DAMAGE

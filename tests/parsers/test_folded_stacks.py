@@ -184,7 +184,7 @@ STACKS = st.dictionaries(
 
 
 @given(stacks=STACKS)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_was_folded_comes_back(tmp_path: Path, stacks: Mapping[tuple[str, ...], int]) -> None:
     trace = read(tmp_path, "".join(f"{';'.join(frames)} {weight}\n" for frames, weight in stacks.items()))
     assert {stack.frames: stack.weight for stack in trace.stacks} == stacks
@@ -193,7 +193,7 @@ def test_what_was_folded_comes_back(tmp_path: Path, stacks: Mapping[tuple[str, .
 
 
 @given(rest=st.binary(max_size=300), cut=st.integers(0, 48))
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_after_stacks_cost_at_most_themselves(tmp_path: Path, rest: bytes, cut: int) -> None:
     path = tmp_path / "stacks"
     whole = b"".join(b"main;step;f%d 10\n" % i for i in range(4))

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 CONFLICTS = LADDER.with_name("bank-conflicts.ncu-rep.xz")
 FEW = LADDER.with_name("few-metrics.ncu-rep.xz")
 MOST_KERNELS = 6
-DAMAGE = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+DAMAGE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 def codes_of(path: Path) -> KernelCodes:
@@ -320,7 +318,7 @@ def test_every_byte_of_the_line_tables_may_be_anything(cubin: bytes) -> None:
     """Wrong versions, sizes of 4 GB, lines below nothing, programs without an end."""
     begin = cubin.index(b"/srv/llm\0") - 24
     for at in range(begin, begin + 160):
-        for value in (0, 1, 0x7F, 0x80, 0xFF):
+        for value in ((0, 1, 0x7F, 0x80)[at % 4], 0xFF):
             changed = bytearray(cubin)
             changed[at] = value
             told(bytes(changed))

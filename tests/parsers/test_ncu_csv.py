@@ -381,7 +381,7 @@ def small() -> bytes:
     return b"".join(line for line in lines if line.startswith((b'"ID"', b'"0"', b'"1"')))
 
 
-DAMAGE = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+DAMAGE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @DAMAGE

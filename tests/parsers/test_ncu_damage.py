@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from llmtop.model import Trace
 
 FILE_HEADER = MAGIC + message(b"\x08\x07")
-DAMAGE = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+DAMAGE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.fixture
@@ -181,7 +179,7 @@ def test_absurd_lengths_are_corruption(target: Path) -> None:
 def test_every_report_cut_short_is_refused(source: Path, target: Path) -> None:
     data = content(source)
     target.write_bytes(data)
-    for tenth in range(9, 0, -1):
+    for tenth in (9, 5, 1):
         with target.open("r+b") as file:
             file.truncate(len(data) * tenth // 10)
         with pytest.raises(FileError, match="is truncated"):

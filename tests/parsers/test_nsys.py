@@ -320,7 +320,7 @@ def small_export(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("long", [1, columns.LONG], ids=["pages", "sqlite"])
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(place=st.integers(16), change=st.binary(min_size=1, max_size=12))
 def test_changed_bytes_end_in_a_trace_or_in_one_sentence(
     small_export: Path, long: int, place: int, change: bytes

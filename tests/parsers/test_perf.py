@@ -179,7 +179,7 @@ def test_how_far_perf_is_is_told_every_16384_lines(tmp_path: Path, monkeypatch: 
     assert told_while_read(tmp_path / "perf.data") == ["", numbers[0], "", *numbers, ""]
 
 
-DAMAGE = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+DAMAGE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @DAMAGE

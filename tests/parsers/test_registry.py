@@ -144,7 +144,7 @@ def test_hostile_file_names_are_harmless(tmp_path: Path) -> None:
 
 
 @given(content=st.binary(min_size=1, max_size=200))
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_end_in_a_sentence(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "any"
     path.write_bytes(content)

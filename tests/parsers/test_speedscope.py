@@ -117,7 +117,7 @@ def test_what_is_none_says_so_in_one_line(content: Any, why: str, tmp_path: Path
     assert "\n" not in str(caught.value)
 
 
-DAMAGE = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+DAMAGE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["name", "type", "unit"]), inner),

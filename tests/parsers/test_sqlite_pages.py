@@ -43,7 +43,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pages") / "table.sqlite"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(rows=ROWS, page=st.sampled_from([512, 4096, 65536]), gaps=st.sampled_from([1, 200, 1 << 40]))
 def test_columns_are_those_of_sqlite(place: Path, rows: list[tuple[object, ...]], page: int, gaps: int) -> None:
     assert read(*made(place, rows, page=page, gaps=gaps)) == [(a, c, d) for a, _, c, d in rows]
@@ -251,7 +251,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made(tmp_path_factory.mktemp("whole") / "whole.sqlite", [(i, "b", -i, 7) for i in range(300)])[0]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 @given(at=st.integers(0), change=st.binary(min_size=1, max_size=12))
 def test_changed_bytes_give_what_sqlite_reads_or_nothing(whole: Path, at: int, change: bytes) -> None:
     content = whole.read_bytes()
