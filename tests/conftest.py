@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import sys
 from contextlib import ExitStack
+from functools import _lru_cache_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +65,22 @@ def pytest_runtest_logfinish() -> None:
 
 def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_captures_are_kept() -> Iterator[None]:
+    """Let go of the captures that analysis keeps: workers would grow with every file of tests."""
+    yield
+    clear_analysis()
+
+
+def clear_analysis() -> None:
+    """Empty the caches of llmtop.analysis."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("llmtop.analysis."):
+            for one in vars(module).values():
+                if isinstance(one, _lru_cache_wrapper):
+                    one.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,18 @@ from tests.analysis.test_steps import (
     the_columns_of_numpy_give_the_same_pieces,
     the_time_of_each_step_is_what_going_from_edge_to_edge_gives,
 )
+from tests.conftest import clear_analysis
 from tests.parsers.kineto_files import kineto_traces
 from tests.parsers.sample_reports import OTHERS, SAMPLE_TRACES, content, ncu_reports
 
 EXPORTS = [*sorted(SAMPLE_TRACES.rglob("*.sqlite.xz")), *sorted((OTHERS / "public").glob("*.sqlite"))]
 CSV = sorted(SAMPLE_TRACES.rglob("*.csv.xz"))
+
+
+@pytest.fixture(autouse=True)
+def _none_is_kept() -> Iterator[None]:
+    yield
+    clear_analysis()
 
 
 def holds_of_any(trace: Trace) -> None:

@@ -45,9 +45,9 @@ def section(name: str, of: list[llmtop.Frame]) -> Iterator[str]:
         yield f"| `{column.key}` | {column.unit or 'text'} | {column.help or column.title} |"
 
 
-def tables() -> str:
+def tables(found: dict[str, list[llmtop.Frame]]) -> str:
     """The part of the page between `BEGIN` and `END`."""
-    return "".join(f"{line}\n" for name, of in frames().items() for line in section(name, of)) + "\n"
+    return "".join(f"{line}\n" for name, of in found.items() for line in section(name, of)) + "\n"
 
 
 def examples() -> list[tuple[str, str]]:
@@ -58,4 +58,4 @@ def examples() -> list[tuple[str, str]]:
 if __name__ == "__main__":
     text = PAGE.read_text()
     head, tail = text.split(BEGIN)[0], text.split(END)[1]
-    PAGE.write_text(f"{head}{BEGIN}{tables()}{END}{tail}")
+    PAGE.write_text(f"{head}{BEGIN}{tables(frames())}{END}{tail}")

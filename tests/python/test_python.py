@@ -69,10 +69,18 @@ def test_what_scripts_use_has_types_and_is_completed() -> None:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_has_the_columns_of_all_tables() -> None:
+@pytest.fixture
+def no_disassembler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disassembling takes seconds, and no column depends on it."""
+    monkeypatch.setattr("llmtop.parsers.disassembly.disassemblers", lambda: iter(()))
+    monkeypatch.setattr("llmtop.parsers.ncu_rep.assembly.find_spec", lambda name: None)
+
+
+def test_the_page_has_the_columns_of_all_tables(no_disassembler: None) -> None:
     """Where it has not: python -m tests.python.documented."""
-    assert all(frames().values())
-    assert PAGE.read_text().split(BEGIN)[1].split(END)[0] == tables()
+    found = frames()
+    assert all(found.values())
+    assert PAGE.read_text().split(BEGIN)[1].split(END)[0] == tables(found)
 
 
 @pytest.mark.parametrize("number", range(5))
@@ -185,13 +193,13 @@ def test_samples_are_all_of_the_recording() -> None:
     assert 0 <= min(t for t in samples["time"] if isinstance(t, int)) < trace.end_ns - trace.start_ns
 
 
-@pytest.mark.parametrize("name", ["kernels", "metrics", "stalls", "lines", "instructions", "occupancy", "traffic"])
-def test_kernels_are_taken_by_their_names(name: str) -> None:
+def test_kernels_are_taken_by_their_names(no_disassembler: None) -> None:
     trace = llmtop.load(UNFUSED)
-    chosen, all_of_them = llmtop.table(trace, name, kernel="WISE_MUL"), llmtop.table(trace, name)
-    which = "kernel" if "kernel" in chosen else "name"
-    assert set(chosen[which]) == {"elementwise_mul_kernel"} < set(all_of_them[which])
-    assert len(chosen) == sum(kernel == "elementwise_mul_kernel" for kernel in all_of_them[which])
+    for name in ("kernels", "metrics", "stalls", "lines", "instructions", "occupancy", "traffic"):
+        chosen, all_of_them = llmtop.table(trace, name, kernel="WISE_MUL"), llmtop.table(trace, name)
+        which = "kernel" if "kernel" in chosen else "name"
+        assert set(chosen[which]) == {"elementwise_mul_kernel"} < set(all_of_them[which]), name
+        assert len(chosen) == sum(kernel == "elementwise_mul_kernel" for kernel in all_of_them[which]), name
 
 
 def test_names_are_found_in_any_case() -> None:
