@@ -185,5 +185,5 @@ def test_command_where_somebody_else_keeps_the_log(
     monkeypatch.setattr(procfs, "read_link", lambda path: stderr)
     monkeypatch.setattr(procfs, "read_text", lambda path: group)
     log = ServerLog()
-    log.open(1)
+    log.open(99_999_999)  # more than PIDs go to: of a real one a real file would be opened
     assert (log.command, log.last_error()) == (command, "")

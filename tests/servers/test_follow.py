@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +19,7 @@ from llmtop.servers.follow import SEARCH_NS, Follower, TargetChange
 from llmtop.servers.launch import Launched
 from llmtop.servers.recognise import find_servers, find_target
 from tests.collectors.processes import Fake, eventually, tree
+from tests.collectors.tracing.probes import needs_unshare
 
 SERVE = ("/usr/bin/python3", "/opt/bin/vllm", "serve", "m")
 SERVER = (
@@ -214,28 +214,26 @@ def test_a_replica_that_takes_any_port_is_not_followed_unless_its_starter_is_the
         assert not seen(follower)
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
 def test_a_containers_client_that_runs_already_stands_for_what_it_has_started(
     programs: Programs, port: int, tmp_path: Path
 ) -> None:
+    needs_unshare("--mount")
     client = tmp_path / "podman"
     client.write_text("#!/bin/sh\nread line\n")
     client.chmod(0o755)
-    podman = subprocess.Popen([str(client), "run", "image"], stdin=subprocess.PIPE)
-    inside = subprocess.Popen(["unshare", "-m", *programs.command(port)])
-    programs.running += (podman, inside)
-    eventually(lambda: find_target(inside.pid).ports == (port,), "its port")
-    [move] = seen(Follower(find_target(podman.pid), clock=Clock()))
-    assert podman.stdin is not None
-    podman.stdin.close()
+    with subprocess.Popen([str(client), "run", "image"], stdin=subprocess.PIPE) as podman:
+        programs.running.append(subprocess.Popen(["unshare", "--mount", *programs.command(port)]))
+        inside = programs.running[-1]
+        eventually(lambda: find_target(inside.pid).ports == (port,), "its port")
+        [move] = seen(Follower(find_target(podman.pid), clock=Clock()))
     assert move.target.root_pid == inside.pid
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
 def test_what_a_containers_client_has_started_is_in_a_file_system_of_its_own(
     programs: Programs, port: int, tmp_path: Path
 ) -> None:
     """The daemon starts it, not the client; a server that somebody else starts here meanwhile is another one."""
+    needs_unshare("--mount")
     client = tmp_path / "docker"
     client.write_text("#!/bin/sh\nexec sleep 1000\n")
     client.chmod(0o755)
@@ -245,7 +243,7 @@ def test_what_a_containers_client_has_started_is_in_a_file_system_of_its_own(
         follower = Follower(find_target(launched.pid), launched=launched, clock=Clock())
         programs.start(port)
         assert not seen(follower), "of this machine's own file system"
-        programs.running.append(subprocess.Popen(["unshare", "-m", *programs.command(other)]))
+        programs.running.append(subprocess.Popen(["unshare", "--mount", *programs.command(other)]))
         inside = programs.running[-1].pid
         eventually(lambda: find_target(inside).ports == (other,), "its port")
         [move] = seen(follower)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from llmtop.servers.registry import BY_KIND
 from llmtop.settings import facts as facts_of_settings
 from llmtop.settings import keys_of
 from tests.collectors.processes import Fake, Running, threads, tree
+from tests.collectors.tracing.probes import needs_unshare
 
 VLLM = Fake(
     "api",
@@ -448,15 +448,21 @@ def test_several_fronts_and_engines_of_ones_own_program_are_one_server() -> None
             assert find_target(running.pids[key]).root_pid == running.pids["own"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
 def test_a_process_that_proc_hides_is_not_said_to_be_gone() -> None:
-    look = f"{sys.executable} -c 'from llmtop import procfs; print(procfs.is_hidden(1), procfs.is_hidden(4194305))'"
-    mounted = f"mount -t proc -o hidepid=2 proc /proc && setpriv --reuid 65534 --regid 65534 --clear-groups {look}"
-    looked = subprocess.run(["unshare", "-m", "sh", "-c", mounted], capture_output=True, text=True, check=False)
+    needs_unshare("--mount")
+    look = "print(procfs.is_hidden(1), procfs.is_hidden(4194305))"
+    as_nobody = f"import os; from llmtop import procfs; os.setgroups([]); os.setgid(65534); os.setuid(65534); {look}"
+    mounted = 'mount -t proc -o hidepid=2 proc /proc && exec "$@"'
+    looked = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mounted, "sh", sys.executable, "-c", as_nobody],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if "mount:" in looked.stderr:
         pytest.skip("this machine does not let root mount /proc anew")
 
-    assert looked.stdout == "True False\n"
+    assert (looked.stdout, looked.stderr) == ("True False\n", "")
 
 
 MAIN = "import sys; from vllm.entrypoints.cli.main import main; sys.argv[0] = 'vllm'; sys.exit(main())"
