@@ -114,16 +114,16 @@ def run(args: argparse.Namespace) -> int:
         server = MetricsServer((host, port), lambda: exposition(session.trace(), session.target), token)
     except OSError as error:
         raise TargetError(f"{host}:{port} cannot be listened at: {error.strerror}; --listen names another") from error
-    is_over = ended_by_signal()
-    session.start()
-    threading.Thread(target=server.serve_forever, name="llmtop serves", daemon=True).start()
-    print(f"llmtop: serving http://{server.shown}/metrics; Ctrl+C ends it", file=sys.stderr, flush=True)
-    try:
-        is_over.wait(args.seconds)
-    finally:
-        server.shutdown()
-        server.server_close()
-        session.stop()
+    with ended_by_signal() as is_over:
+        session.start()
+        threading.Thread(target=server.serve_forever, name="llmtop serves", daemon=True).start()
+        print(f"llmtop: serving http://{server.shown}/metrics; Ctrl+C ends it", file=sys.stderr, flush=True)
+        try:
+            is_over.wait(args.seconds)
+        finally:
+            server.shutdown()
+            server.server_close()
+            session.stop()
     return 0
 
 

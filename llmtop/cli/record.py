@@ -138,12 +138,7 @@ def record_for(session: Session, path: Path, seconds: float) -> None:
         FileError: The file cannot be made, or not be written to its end.
     """
     recording = begin_recording(session, path)
-    session.start()
-    try:
-        _wait(recording, seconds, _remarks(session))
-    finally:
-        recording.stop()
-        session.stop()
+    _record(recording, session, seconds)
     if recording.failure:
         raise FileError(recording.failure)
 
@@ -152,13 +147,7 @@ def _record_all(args: argparse.Namespace, session: Session) -> int:
     recording = begin_recording(session, args.output)
     title = session.target.title if session.target is not None else "this machine's GPUs"
     print(f"llmtop: recording {title} to {recording.path}; Ctrl+C ends it", file=sys.stderr)
-    remarks = _remarks(session)
-    session.start()
-    try:
-        _wait(recording, args.duration, remarks)
-    finally:
-        recording.stop()
-        session.stop()
+    _record(recording, session, args.duration)
     print(recording.path)
     print(f"llmtop: {clock_time(recording.seconds)}, {binary_bytes(recording.size)}", file=sys.stderr)
     if recording.failure:
@@ -178,18 +167,18 @@ def _record_incidents(args: argparse.Namespace, session: Session, after_s: float
     )
     folder = args.output or recordings_folder()
     incidents = IncidentRecorder(session, args.when, folder, after_s=after_s, kept=kept, tell=_tell)
-    _tell(f"{', '.join(one.text for one in args.when)}: looking; files go to {folder}; Ctrl+C ends it")
-    is_over = ended_by_signal()
-    until_s = time.monotonic() + (args.duration or float("inf"))
-    remarks = _remarks(session)
-    session.start()
-    try:
-        while not is_over.wait(_PERIOD_S) and time.monotonic() < until_s:
-            _tell_next(remarks)
-            _print_paths(incidents.look())
-    finally:
-        _print_paths(incidents.end())
-        session.stop()
+    with ended_by_signal() as is_over:
+        _tell(f"{', '.join(one.text for one in args.when)}: looking; files go to {folder}; Ctrl+C ends it")
+        until_s = time.monotonic() + (args.duration or float("inf"))
+        remarks = _remarks(session)
+        session.start()
+        try:
+            while not is_over.wait(_PERIOD_S) and time.monotonic() < until_s:
+                _tell_next(remarks)
+                _print_paths(incidents.look())
+        finally:
+            _print_paths(incidents.end())
+            session.stop()
     for said in incidents.said_of_silence():
         _tell(said)
     return 0
@@ -224,10 +213,16 @@ def _remarks(session: Session) -> Iterator[str]:
         yield f"no GPU is recorded: {why_kind_missing(trace, TrackKind.GPU)}"
 
 
-def _wait(recording: SessionRecording, seconds: float | None, remarks: Iterator[str]) -> None:
+def _record(recording: SessionRecording, session: Session, seconds: float | None) -> None:
     """Until the time is over, somebody ends it, or it ends by itself; what there is to be said is said meanwhile."""
-    is_over = ended_by_signal()
     left = float("inf") if seconds is None else seconds
-    while left > 0 and recording.is_running and not is_over.wait(min(left, _LOOK_S)):
-        left -= _LOOK_S
-        _tell_next(remarks)
+    with ended_by_signal() as is_over:
+        remarks = _remarks(session)
+        session.start()
+        try:
+            while left > 0 and recording.is_running and not is_over.wait(min(left, _LOOK_S)):
+                left -= _LOOK_S
+                _tell_next(remarks)
+        finally:
+            recording.stop()
+            session.stop()

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -73,18 +74,18 @@ def run(args: argparse.Namespace) -> int:
     window_s = max(args.interval or args.seconds or _SECONDS, _MIN_WINDOW_S)
     session = attached_session(args, min(window_s / 3, _LOOKS_EVERY_S))
     session.ask(whats.PYTHON_FRAMES, args.python)
-    is_over = ended_by_signal() if args.interval is not None else None
-    session.start()
-    try:
-        late = wait_until_ready(session, args.wait) if session.target is not None else ()
-        if is_over is not None:
-            return _stream(session, late, _windows(window_s, args.seconds), is_over)
-        started = time.monotonic()
-        time.sleep(window_s)
-        window_s = time.monotonic() - started
-    finally:
-        trace = session.trace()
-        session.stop()
+    with nullcontext() if args.interval is None else ended_by_signal() as is_over:
+        session.start()
+        try:
+            late = wait_until_ready(session, args.wait) if session.target is not None else ()
+            if is_over is not None:
+                return _stream(session, late, _windows(window_s, args.seconds), is_over)
+            started = time.monotonic()
+            time.sleep(window_s)
+            window_s = time.monotonic() - started
+        finally:
+            trace = session.trace()
+            session.stop()
     trace = replace(trace, missing=(*late, *trace.missing))
     json.dump(snapshot_document(trace, session.target, window_s), sys.stdout, allow_nan=False, indent=2)
     sys.stdout.write("\n")

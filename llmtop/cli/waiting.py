@@ -48,9 +48,19 @@ def _tell(progress: ReadingProgress, ended: threading.Event, stream: TextIO) -> 
         stream.flush()
 
 
-def ended_by_signal() -> threading.Event:
-    """What is set when somebody ends the program: with Ctrl+C, by a service manager, or by closing its terminal."""
+@contextmanager
+def ended_by_signal() -> Iterator[threading.Event]:
+    """What is set when somebody ends the program: with Ctrl+C, by a service manager, or by closing its terminal.
+
+    Afterwards signals do what they did before.
+    """
     is_over = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: is_over.set())
-    return is_over
+    before = {
+        number: signal.signal(number, lambda *_: is_over.set())
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield is_over
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

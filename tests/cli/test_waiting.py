@@ -1,15 +1,16 @@
-"""What `report` says on a terminal while it reads."""
+"""What a command says on a terminal while it reads, and what ends one that waits."""
 
 from __future__ import annotations
 
 import io
+import signal
 import threading
 from pathlib import Path
 
 import pytest
 
 from llmtop.cli import waiting
-from llmtop.cli.waiting import telling_progress
+from llmtop.cli.waiting import ended_by_signal, telling_progress
 from llmtop.parsers.progress import current, tell
 
 
@@ -66,3 +67,12 @@ def test_a_short_reading_writes_nothing() -> None:
     with telling_progress(screen):
         pass
     assert screen.getvalue() == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_wait_and_afterwards_does_what_it_did_before(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with ended_by_signal() as is_over:
+        signal.raise_signal(number)
+        assert is_over.wait(30)
+    assert signal.getsignal(number) is before
