@@ -8,9 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable
 
 import psutil
 import pytest
@@ -20,15 +18,9 @@ from llmtop.cli.demo import port
 from llmtop.cli.launch import ended_at_once, first_target
 from llmtop.cli.run import run
 from llmtop.servers.launch import Launched
+from tests.collectors.processes import eventually, is_running
 
 DEADLINE_S = 30.0
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.01)
 
 
 def llmtop(*arguments: str) -> subprocess.Popen[str]:
@@ -96,7 +88,7 @@ def test_what_a_command_said_before_it_ended_at_once_is_shown(capsys: pytest.Cap
 def test_what_does_not_heed_the_end_is_named() -> None:
     said: list[str] = []
     with Launched(["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"], grace_s=1.5) as launched:
-        until(lambda: launched.lines(1) == ("ready",))
+        eventually(lambda: launched.lines(1) == ("ready",))
         launched.close(said.append)
     assert re.match(rf"sh \({launched.pid}\).* got SIGTERM and has not ended; SIGKILL follows 1.5 s", said[0])
 
@@ -108,13 +100,13 @@ def test_what_a_command_leaves_running_is_watched() -> None:
         assert target is not None
         assert "sleep" in target.title
         os.kill(target.root_pid, signal.SIGKILL)
-        until(lambda: first_target(launched) is None)
+        eventually(lambda: first_target(launched) is None)
 
 
 def test_what_has_ended_since_it_was_listed_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with Launched(["sh", "-c", "setsid sleep 1000 & exit 0"], grace_s=0.1) as launched:
         assert launched.wait(DEADLINE_S) == 0
-        until(lambda: first_target(launched) is not None)
+        eventually(lambda: first_target(launched) is not None)
         left = procfs.below(launched.supervisor_pid)
         gone = subprocess.Popen(["true"])
         gone.wait(DEADLINE_S)
@@ -138,7 +130,7 @@ def test_the_demo_serves_until_a_signal_and_leaves_nothing() -> None:
         assert len(started) == 3
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
-        until(lambda: not any(child.is_running() for child in started))
+        eventually(lambda: not any(is_running(child.pid) for child in started))
 
 
 def test_the_demo_leaves_by_itself_after_the_given_time() -> None:

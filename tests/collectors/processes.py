@@ -12,8 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from llmtop import procfs
+
 T = TypeVar("T")
-DEADLINE_S = 60.0
+DEADLINE_S = 90.0
+"""For what never comes: nothing is measured by it, and a busy machine has time."""
 
 THREADS = """
 import ctypes, os, select, signal, socket, sys, threading, time
@@ -144,7 +147,13 @@ def tree(root: Fake, cwd: Path | None = None, env: Mapping[str, str] | None = No
             process.kill()
 
 
-def eventually(look: Callable[[], T | None], what: str) -> T:
+def is_running(pid: int) -> bool:
+    """Whether a process has not ended; one that nobody has waited for has, as below a first process that reaps none."""
+    stat = procfs.stat(pid)
+    return stat is not None and stat.state not in "ZX"
+
+
+def eventually(look: Callable[[], T | None], what: str = "it") -> T:
     """The first true result of `look`, which is asked until it gives one.
 
     Raises:

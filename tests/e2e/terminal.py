@@ -29,7 +29,8 @@ from typing import Any, Self
 
 import pyte
 
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0
+"""For what never comes: nothing is measured by it, and a busy machine has time."""
 KEYS = {
     "up": "\x1b[A",
     "down": "\x1b[B",

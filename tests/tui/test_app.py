@@ -26,8 +26,8 @@ from llmtop.tui.driver import TerminalApp, TerminalDriver
 from llmtop.tui.panes.stacks import StacksPane
 from llmtop.tui.render.look import ROLES, Look
 from llmtop.tui.screens.help import active_keys
+from tests.collectors.processes import eventually
 from tests.tui.live_app import fixed_app, running
-from tests.tui.test_driver import until
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -63,8 +63,8 @@ def test_ctrl_z_stops_and_the_foreground_goes_on(terminal: TerminalFactory) -> N
     program.wait_for("ready")
     program.press("ctrl+z")
     (inner,) = psutil.Process(program.pid).children()
-    until(lambda: inner.status() == psutil.STATUS_STOPPED)
-    until(program.restored)
+    eventually(lambda: inner.status() == psutil.STATUS_STOPPED)
+    eventually(program.restored)
     os.killpg(program.pid, signal.SIGCONT)
     program.wait_for("ready")
     program.press("q")

@@ -8,12 +8,12 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.collectors.processes import eventually
 from tests.e2e.terminal import Terminal, TerminalFactory
 from tests.parsers.sample_reports import LADDER
 
@@ -24,13 +24,6 @@ HANG_UP = 128 + signal.SIGHUP
 
 def small(*what: str) -> list[str]:
     return [sys.executable, "-m", "tests.tui.small_app", *what]
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
 
 
 def begin(terminal: TerminalFactory, argv: list[str], shown: str = "内核") -> Terminal:
@@ -61,16 +54,16 @@ def test_a_hang_up_without_a_signal_ends_it_too(terminal: TerminalFactory) -> No
     program = begin(terminal, ["setsid", "--wait", *small()])
     (inner,) = psutil.Process(program.pid).children()
     program.hang_up()
-    until(lambda: not inner.is_running() or inner.status() == psutil.STATUS_ZOMBIE)
+    eventually(lambda: not inner.is_running() or inner.status() == psutil.STATUS_ZOMBIE)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_terminal_that_does_not_read_delays_no_signal(terminal: TerminalFactory, number: signal.Signals) -> None:
     program = begin(terminal, small("flood"))
     program.stop_reading()
-    until(lambda: is_quiet(program.pid))
+    eventually(lambda: is_quiet(program.pid))
     program.signal(number)
-    until(lambda: program.exit_code is not None)
+    eventually(lambda: program.exit_code is not None)
     program.read_on()
     assert program.wait_exit() == 128 + number
     assert program.unrestored() == []
@@ -79,7 +72,7 @@ def test_a_terminal_that_does_not_read_delays_no_signal(terminal: TerminalFactor
 def test_a_terminal_that_does_not_read_and_then_hangs_up(terminal: TerminalFactory) -> None:
     program = begin(terminal, small("flood"))
     program.stop_reading()
-    until(lambda: is_quiet(program.pid))
+    eventually(lambda: is_quiet(program.pid))
     program.hang_up()
     assert program.wait_exit() == HANG_UP
 
@@ -87,7 +80,7 @@ def test_a_terminal_that_does_not_read_and_then_hangs_up(terminal: TerminalFacto
 def test_a_terminal_that_reads_again_is_drawn_on_again(terminal: TerminalFactory) -> None:
     program = begin(terminal, small("flood"))
     program.stop_reading()
-    until(lambda: is_quiet(program.pid))
+    eventually(lambda: is_quiet(program.pid))
     before = program.screen_text()
     program.read_on()
     program.wait_for(lambda text: text != before)
@@ -99,9 +92,9 @@ def test_a_terminal_that_reads_again_is_drawn_on_again(terminal: TerminalFactory
 def test_a_stopped_program_gives_the_terminal_back_and_takes_it_again(terminal: TerminalFactory) -> None:
     program = begin(terminal, [sys.executable, "-m", "llmtop", "open", str(LADDER)], "sgemm")
     process = psutil.Process(program.pid)
-    until(lambda: is_quiet(program.pid))
+    eventually(lambda: is_quiet(program.pid))
     program.signal(signal.SIGTSTP)
-    until(lambda: process.status() == psutil.STATUS_STOPPED and program.restored())
+    eventually(lambda: process.status() == psutil.STATUS_STOPPED and program.restored())
     assert "sgemm" not in program.screen_text()
     program.signal(signal.SIGCONT)
     program.wait_for("sgemm")  # though nothing has changed
@@ -142,10 +135,10 @@ def test_a_late_answer_never_stands_at_the_prompt(terminal: TerminalFactory, end
 def test_no_late_answer_stands_at_the_prompt_of_who_stopped_the_program(terminal: TerminalFactory) -> None:
     program = draw_over_a_slow_link(terminal)
     program.signal(signal.SIGTSTP)
-    until(program.restored)
-    until(lambda: not program.is_answering)
+    eventually(program.restored)
+    eventually(lambda: not program.is_answering)
     assert "^[" not in program.screen_text()
-    until(lambda: psutil.Process(program.pid).status() == psutil.STATUS_STOPPED)  # else it goes on before it stops
+    eventually(lambda: psutil.Process(program.pid).status() == psutil.STATUS_STOPPED)  # else it goes on before it stops
     program.signal(signal.SIGCONT)
     program.wait_for("内核")
     program.press("q")
@@ -155,7 +148,7 @@ def test_no_late_answer_stands_at_the_prompt_of_who_stopped_the_program(terminal
 def test_a_stop_amid_a_write_waits_for_its_end(terminal: TerminalFactory) -> None:
     program = begin(terminal, small("stop"))
     program.press("x")
-    until(lambda: psutil.Process(program.pid).status() == psutil.STATUS_STOPPED and program.restored())
+    eventually(lambda: psutil.Process(program.pid).status() == psutil.STATUS_STOPPED and program.restored())
     program.signal(signal.SIGCONT)
     program.wait_for("内核")
     program.press("q")

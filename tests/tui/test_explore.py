@@ -43,7 +43,19 @@ if TYPE_CHECKING:
     from tests.e2e.terminal import TerminalFactory
 
 ROOT = Path(__file__).resolve().parents[2]
-SAMPLES = sorted((ROOT / "sample_traces").rglob("*.xz"))
+SAMPLES = [
+    ROOT / "sample_traces" / name
+    for name in (
+        "cuda-core/13.0/trap.nvcudmp.xz",
+        "ncu/2024.1.1/llama-decode.details.csv.xz",
+        "ncu/2024.1.1/llama-decode.raw.csv.xz",
+        "ncu/2025.3.1/few-metrics.ncu-rep.xz",
+        "ncu/2025.3.1/sgemm-ladder.ncu-rep.xz",
+        "nsys/2025.3.2/llama-prefill-decode.sqlite.xz",
+        "recording/1/demo-server.llmtop.xz",
+    )
+]
+"""One of each format, and of reports one with all sections and one with few: the others have the same views."""
 FOLDED = ROOT / "sample_traces" / "py-spy" / "0.4.3" / "demo-server.folded"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,11 @@ from llmtop.parsers.registry import load
 from llmtop.tui.panes import events, gpu, syscalls, threads
 from llmtop.tui.panes.base import Pane
 from llmtop.tui.panes.live import LIVE_VIEWS
-from llmtop.tui.panes.recorded import all_views, by_digit, views_of
+from llmtop.tui.panes.recorded import all_views
 from llmtop.tui.panes.report import ListPane
 from llmtop.tui.panes.table import VirtualTable
 from llmtop.tui.panes.timeline import TimelinePane
-from llmtop.tui.panes.view import RECORDED, Baseline, Context, View
+from llmtop.tui.panes.view import Context, View
 from llmtop.tui.screens import diagnosis, kernel, live_screen, thread
 from llmtop.tui.screens.causes import CausesPane
 from llmtop.tui.screens.explore_screen import ExploreApp, ExploreScreen
@@ -75,177 +75,6 @@ def words(text: str) -> str:
     return " ".join(text.translate(str.maketrans("│┃▌", "   ")).split())
 
 
-# -- live ----------------------------------------------------------------------------------------------------------
-
-
-async def draw(app: LiveApp, pilot: Pilot[Any]) -> str:
-    """A frame of another moment: an earlier one is new to every pane, whatever its pace."""
-    session = session_of(app)
-    session.now = replace(session.now, end_ns=session.now.end_ns - 1)
-    app.live.refresh_trace()
-    await pilot.pause()
-    return words(app.screen_text())
-
-
-def a_live_app() -> LiveApp:
-    """With something to show in every view."""
-    app, fault = fixed_app(), Issue(Severity.WARNING, "made-up", "made up")
-    trace = probed(live_trace(Scene(), 90))
-    rounds = rounds_of([Round()] * 40, start_ns=trace.end_ns - NS_PER_S)
-    session_of(app).now = replace(trace, issues=(fault,), series={**trace.series, **rounds})
-    return app
-
-
-LIVE = {place.number: kind for _, kind, place in LIVE_VIEWS if place.exists(Context(TARGET))}
-
-
-@pytest.mark.parametrize("number", LIVE, ids=lambda number: LIVE[number].__name__)
-async def test_what_raises_in_a_live_view_costs_that_view(
-    number: int, monkeypatch: pytest.MonkeyPatch, faults: list[str]
-) -> None:
-    app, kind = a_live_app(), LIVE[number]
-    async with app.run_test(size=(160, 50), notifications=True) as pilot:
-        await draw(app, pilot)
-        heading = app.live.panes[number].heading
-        if heading not in await press(pilot):
-            app.live.action_pane(number)  # without a place beside the others it has the screen alone
-            await press(pilot)
-        beside = ("─ 3 GPU", "─ 4 Threads", "llmtop")
-        other = next(one for one in beside if one in words(app.screen_text()) and heading not in one)
-        for name in ("view", "draw" if issubclass(kind, Pane) else "rows"):
-            with breaking(monkeypatch, kind, name):
-                text = await draw(app, pilot)
-                assert f"this pane {SAID}" in text
-                assert other in text
-            assert "this pane" not in await draw(app, pilot)
-        for name in methods_of(kind):
-            with breaking(monkeypatch, kind, name):
-                if name.startswith("action_"):
-                    await app.run_action(name.removeprefix("action_"), app.live.panes[number])
-                else:
-                    app.live.action_pane(number)
-                    await press(pilot, "down", "right", "z")
-                    await draw(app, pilot)
-                    await press(pilot, "escape", "escape")
-                assert app.is_running
-            await press(pilot, "escape", "escape")
-            app.live.action_pane(number)
-            assert heading in await press(pilot)
-        has_keys = any(name.startswith("action_") for name in methods_of(kind))
-        assert any(said.startswith(f"this key {SAID}") for said in faults) == has_keys
-    faults.clear()
-
-
-LINES = ("HeaderLine", "FindingsLine", "FoldedLine", "HeatmapPane", "EventsPane")
-
-
-@pytest.mark.parametrize("name", LINES)
-async def test_what_raises_around_the_live_views_costs_that_part(
-    name: str, monkeypatch: pytest.MonkeyPatch, faults: list[str]
-) -> None:
-    app = a_live_app()
-    async with app.run_test(size=(160, 50), notifications=True) as pilot:
-        await draw(app, pilot)
-        kind = next(type(one) for one in app.live.query("*") if type(one).__name__ == name)
-        for method in methods_of(kind):
-            with breaking(monkeypatch, kind, method):
-                await press(pilot, "4", "z", "h", "down", "h", "escape", "e", "down", "e", "escape")
-                assert "1 Roofline" in await draw(app, pilot)
-        assert faults == [] or SAID in faults[0]
-        assert "this pane" not in await draw(app, pilot)
-    faults.clear()
-
-
-@pytest.mark.parametrize(
-    ("number", "where", "table"),
-    [(3, gpu, "gpu_processes_table"), (4, threads, "threads_table"), (8, syscalls, "syscalls_table")],
-)
-async def test_a_table_that_cannot_be_made_says_so(
-    number: int, where: Any, table: str, monkeypatch: pytest.MonkeyPatch, faults: list[str]
-) -> None:
-    app = a_live_app()
-    async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        await draw(app, pilot)
-        with breaking(monkeypatch, where, table):
-            assert f"this pane {SAID}" in words(await press(pilot, str(number), "z"))
-            assert "llmtop" in await draw(app, pilot)
-        assert "this pane" not in await draw(app, pilot)
-        with breaking(monkeypatch, where, table):
-            assert f"this pane {SAID}" in await draw(app, pilot)
-            assert "1 Roofline" in await press(pilot, "escape")
-    faults.clear()
-
-
-@pytest.mark.parametrize("method", ["key", "cells", "sorted_by", "filtered", "__len__"])
-async def test_what_raises_in_the_rows_costs_the_table_or_the_row(
-    method: str, monkeypatch: pytest.MonkeyPatch, faults: list[str]
-) -> None:
-    app = a_live_app()
-    async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        await draw(app, pilot)
-        await press(pilot, "4", "z")
-        rows = type(app.live.table.table.rows)
-        with breaking(monkeypatch, rows, method):
-            said = words(await press(pilot, "down", "greater_than_sign", "slash", "e", "enter"))
-            assert SAID in said + await draw(app, pilot)
-            await press(pilot, "enter", "end", "escape")
-        await press(pilot, "escape", "escape", "4", "z")
-        assert "EngineCore" in await draw(app, pilot)
-    faults.clear()
-
-
-@pytest.mark.parametrize(
-    ("where", "what", "keys", "said"),
-    [
-        (threads, "thread_details", "4 z enter", "pane"),
-        (thread, "draw_details", "4 z enter", "pane"),
-        (diagnosis, "diagnose", "d", "pane"),
-        (diagnosis, "draw_diagnosis", "d", "pane"),
-        (live_screen, "DiagnosisScreen", "d", "key"),
-        (live_screen.LiveScreen, "_go", "5 z z", "key"),
-        (live_screen.LiveScreen, "_state", "2", "pane"),
-        (events, "events_table", "e", "pane"),
-    ],
-    ids=lambda one: getattr(one, "__name__", str(one)),
-)
-async def test_what_raises_in_a_dialog_or_the_screen_itself_is_said(
-    where: Any, what: str, keys: str, said: str, monkeypatch: pytest.MonkeyPatch, faults: list[str]
-) -> None:
-    app = a_live_app()
-    async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        await draw(app, pilot)
-        with breaking(monkeypatch, where, what):
-            await press(pilot, *keys.split())
-            app._is_news, app._last_frame_s = True, float("-inf")
-            app._frame_if_due()
-            assert f"this {said} {SAID}" in words(await press(pilot))
-        await press(pilot, "escape", "escape", "escape", "escape")
-        assert "1 Roofline" in await draw(app, pilot)
-    assert any(f"this {said} {SAID}" in one for one in faults)
-    faults.clear()
-
-
-async def test_a_fault_in_the_help_or_in_what_keys_may_do_costs_the_key(
-    monkeypatch: pytest.MonkeyPatch, faults: list[str]
-) -> None:
-    app = a_live_app()
-    async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        await draw(app, pilot)
-        for where, what in (
-            ("llmtop.tui.screens.help.columns_here", broken("columns")),
-            ("llmtop.tui.app.HelpScreen", broken("help")),
-        ):
-            with monkeypatch.context() as patch:
-                patch.setattr(where, what)
-                assert f"this key {SAID}" in words(await press(pilot, "question_mark"))
-        with monkeypatch.context() as patch:
-            patch.setattr("llmtop.tui.screens.help.HelpScreen.compose", broken("compose"))
-            assert SAID in words(await press(pilot, "question_mark"))
-        await press(pilot, "escape")
-        assert "1 Roofline" in await draw(app, pilot)
-    faults.clear()
-
-
 async def keys_of_contents(pilot: Pilot[Any], app: LlmtopApp, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
     """Copying and writing a view that cannot tell what it holds costs these keys alone; so do keys that it judges."""
     for key in ("y", "Y") if kind is TimelinePane else ("y", "Y", "w"):  # which has a use of its own for the last one
@@ -284,16 +113,65 @@ async def keys_of_rows(pilot: Pilot[Any], app: LlmtopApp, table: VirtualTable, m
     app.clear_notifications()
 
 
+# -- live ----------------------------------------------------------------------------------------------------------
+
+
+async def draw(app: LiveApp, pilot: Pilot[Any]) -> str:
+    """A frame of another moment: an earlier one is new to every pane, whatever its pace."""
+    session = session_of(app)
+    session.now = replace(session.now, end_ns=session.now.end_ns - 1)
+    app.live.refresh_trace()
+    await pilot.pause()
+    return words(app.screen_text())
+
+
+def a_live_app() -> LiveApp:
+    """With something to show in every view."""
+    app, fault = fixed_app(), Issue(Severity.WARNING, "made-up", "made up")
+    trace = probed(live_trace(Scene(), 90))
+    rounds = rounds_of([Round()] * 40, start_ns=trace.end_ns - NS_PER_S)
+    session_of(app).now = replace(trace, issues=(fault,), series={**trace.series, **rounds})
+    return app
+
+
+LIVE = {place.number: kind for _, kind, place in LIVE_VIEWS if place.exists(Context(TARGET))}
+
+
 @pytest.mark.parametrize("number", LIVE, ids=lambda number: LIVE[number].__name__)
-async def test_what_raises_behind_the_keys_of_all_live_views_costs_that_key(
+async def test_what_raises_in_a_live_view_costs_that_view_or_key(
     number: int, monkeypatch: pytest.MonkeyPatch, faults: list[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LLMTOP_SCREENSHOTS", str(tmp_path))
     app, kind = a_live_app(), LIVE[number]
     async with app.run_test(size=(160, 50), notifications=True) as pilot:
         await draw(app, pilot)
-        app.live.action_pane(number)
-        await press(pilot)
+        heading = app.live.panes[number].heading
+        if heading not in await press(pilot):
+            app.live.action_pane(number)  # without a place beside the others it has the screen alone
+            await press(pilot)
+        beside = ("─ 3 GPU", "─ 4 Threads", "llmtop")
+        other = next(one for one in beside if one in words(app.screen_text()) and heading not in one)
+        for name in ("view", "draw" if issubclass(kind, Pane) else "rows"):
+            with breaking(monkeypatch, kind, name):
+                text = await draw(app, pilot)
+                assert f"this pane {SAID}" in text
+                assert other in text
+            assert "this pane" not in await draw(app, pilot)
+        for name in methods_of(kind):
+            with breaking(monkeypatch, kind, name):
+                if name.startswith("action_"):
+                    await app.run_action(name.removeprefix("action_"), app.live.panes[number])
+                else:
+                    app.live.action_pane(number)
+                    await press(pilot, "down", "right", "z")
+                    await draw(app, pilot)
+                    await press(pilot, "escape", "escape")
+                assert app.is_running
+            await press(pilot, "escape", "escape")
+            app.live.action_pane(number)
+            assert heading in await press(pilot)
+        has_keys = any(name.startswith("action_") for name in methods_of(kind))
+        assert any(said.startswith(f"this key {SAID}") for said in faults) == has_keys
         await keys_of_contents(pilot, app, kind, monkeypatch)
         if kind.has_rows():
             await press(pilot, *(["z"] if issubclass(kind, Pane) else []))
@@ -302,6 +180,114 @@ async def test_what_raises_behind_the_keys_of_all_live_views_costs_that_key(
             table.focus()  # which stands below the panes of some
             await keys_of_rows(pilot, app, table, monkeypatch)
         await press(pilot, "escape", "escape")
+        assert "1 Roofline" in await draw(app, pilot)
+    faults.clear()
+
+
+async def test_what_raises_around_the_live_views_costs_that_part(
+    monkeypatch: pytest.MonkeyPatch, faults: list[str]
+) -> None:
+    app = a_live_app()
+    async with app.run_test(size=(160, 50), notifications=True) as pilot:
+        await draw(app, pilot)
+        for name in ("HeaderLine", "FindingsLine", "FoldedLine", "HeatmapPane", "EventsPane"):
+            kind = next(type(one) for one in app.live.query("*") if type(one).__name__ == name)
+            for method in methods_of(kind):
+                with breaking(monkeypatch, kind, method):
+                    await press(pilot, "4", "z", "h", "down", "h", "escape", "e", "down", "e", "escape")
+                    assert "1 Roofline" in await draw(app, pilot), method
+            assert faults == [] or SAID in faults[0]
+            assert "this pane" not in await draw(app, pilot), name
+    faults.clear()
+
+
+async def test_a_table_that_cannot_be_made_says_so(monkeypatch: pytest.MonkeyPatch, faults: list[str]) -> None:
+    app = a_live_app()
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await draw(app, pilot)
+        for number, where, table in (
+            ("3", gpu, "gpu_processes_table"),
+            ("4", threads, "threads_table"),
+            ("8", syscalls, "syscalls_table"),
+        ):
+            with breaking(monkeypatch, where, table):
+                assert f"this pane {SAID}" in words(await press(pilot, number, "z"))
+                assert "llmtop" in await draw(app, pilot)
+            assert "this pane" not in await draw(app, pilot)
+            with breaking(monkeypatch, where, table):
+                assert f"this pane {SAID}" in await draw(app, pilot)
+                assert "1 Roofline" in await press(pilot, "escape")
+            await draw(app, pilot)
+    faults.clear()
+
+
+async def test_what_raises_in_the_rows_costs_the_table_or_the_row(
+    monkeypatch: pytest.MonkeyPatch, faults: list[str]
+) -> None:
+    app = a_live_app()
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await draw(app, pilot)
+        for method in ("key", "cells", "sorted_by", "filtered", "__len__"):
+            await press(pilot, "4", "z")
+            rows = type(app.live.table.table.rows)
+            with breaking(monkeypatch, rows, method):
+                said = words(await press(pilot, "down", "greater_than_sign", "slash", "e", "enter"))
+                assert SAID in said + await draw(app, pilot), method
+                await press(pilot, "enter", "end", "escape")
+            await press(pilot, "escape", "escape", "4", "z")
+            assert "EngineCore" in await draw(app, pilot), method
+            await press(pilot, "escape", "escape")
+            app.clear_notifications()
+    faults.clear()
+
+
+async def test_what_raises_in_a_dialog_or_the_screen_itself_is_said(
+    monkeypatch: pytest.MonkeyPatch, faults: list[str]
+) -> None:
+    app = a_live_app()
+    cases: list[tuple[Any, str, str, str]] = [
+        (threads, "thread_details", "4 z enter", "pane"),
+        (thread, "draw_details", "4 z enter", "pane"),
+        (diagnosis, "diagnose", "d", "pane"),
+        (diagnosis, "draw_diagnosis", "d", "pane"),
+        (live_screen, "DiagnosisScreen", "d", "key"),
+        (live_screen.LiveScreen, "_go", "5 z z", "key"),
+        (live_screen.LiveScreen, "_state", "2", "pane"),
+        (events, "events_table", "e", "pane"),
+    ]
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await draw(app, pilot)
+        for where, what, keys, said in cases:
+            app.clear_notifications()
+            faults.clear()
+            with breaking(monkeypatch, where, what):
+                await press(pilot, *keys.split())
+                app._is_news, app._last_frame_s = True, float("-inf")
+                app._frame_if_due()
+                assert f"this {said} {SAID}" in words(await press(pilot)), what
+            await press(pilot, "escape", "escape", "escape", "escape")
+            assert "1 Roofline" in await draw(app, pilot), what
+            assert any(f"this {said} {SAID}" in one for one in faults), what
+    faults.clear()
+
+
+async def test_a_fault_in_the_help_or_in_what_keys_may_do_costs_the_key(
+    monkeypatch: pytest.MonkeyPatch, faults: list[str]
+) -> None:
+    app = a_live_app()
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await draw(app, pilot)
+        for where, what in (
+            ("llmtop.tui.screens.help.columns_here", broken("columns")),
+            ("llmtop.tui.app.HelpScreen", broken("help")),
+        ):
+            with monkeypatch.context() as patch:
+                patch.setattr(where, what)
+                assert f"this key {SAID}" in words(await press(pilot, "question_mark"))
+        with monkeypatch.context() as patch:
+            patch.setattr("llmtop.tui.screens.help.HelpScreen.compose", broken("compose"))
+            assert SAID in words(await press(pilot, "question_mark"))
+        await press(pilot, "escape")
         assert "1 Roofline" in await draw(app, pilot)
     faults.clear()
 
@@ -321,44 +307,25 @@ def noting(method: Any, name: str, called: set[str]) -> Any:
     return property(noted) if isinstance(method, property) else noted
 
 
-async def show_kind(pilot: Pilot[Any], screen: ExploreScreen, kind: Any) -> None:
-    """Show a view; one of two files in the second of them, with the first as its baseline."""
-    if kind.is_of_two:
-        await pilot.press("B", "right_square_bracket")
+async def show_anew(pilot: Pilot[Any], screen: ExploreScreen, kind: Any) -> str:
+    """Leave a view, make it again from nothing, and look at it: the screen's text."""
+    known = screen.reports[screen.active]._views.pop(kind, None)
+    if known is not None:
+        await known.remove()
+    screen.app.clear_notifications()
     screen.show_view(kind)
     await settle(pilot)
-
-
-async def looked_at(kind: Any, trace: Trace, fault: ExitStack, actions: list[str], faults: list[str]) -> str:
-    """The screen's text with a view on it, which is left when the fault is over."""
-    context = replace(RECORDED, baseline=Baseline("other", trace)) if kind.is_of_two else RECORDED
-    app, tabs = ExploreApp([read(trace) for _ in range(1 + kind.is_of_two)]), list(by_digit(views_of(trace, context)))
-    async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        screen = app.screen
-        assert isinstance(screen, ExploreScreen)
-        await settle(pilot)
-        await show_kind(pilot, screen, kind)
-        for method in actions:
-            await app.run_action(method.removeprefix("action_"), screen.query_one(kind))
-            assert faults.pop() == f"this key {SAID} {method}; please report this"
-        await press(pilot, "down", "greater_than_sign", "right")
-        await settle(pilot)
-        said = words(app.screen_text())
-        assert f"{kind.title}]" in said
-        fault.close()
-        other = tabs[(tabs.index(kind) + 2) % len(tabs)]
-        screen.show_view(other)
-        await settle(pilot)
-        text = words(app.screen_text())
-        assert f"{other.title}]" in text
-        assert "this pane failed" not in text
-    return said
+    await press(pilot, "down", "greater_than_sign", "right")
+    await settle(pilot)
+    return words(screen.app.screen_text())  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("kind", all_views(), ids=lambda kind: kind.title)
-async def test_what_raises_in_a_recorded_view_costs_that_view(
-    kind: Any, files: tuple[Trace, ...], monkeypatch: pytest.MonkeyPatch, faults: list[str]
+async def test_what_raises_in_a_recorded_view_costs_that_view_or_key(
+    kind: Any, files: tuple[Trace, ...], monkeypatch: pytest.MonkeyPatch, faults: list[str], tmp_path: Path
 ) -> None:
+    """Each method in turn, in one program: the view fails, another one shows, and afterwards it is there again."""
+    monkeypatch.setenv("LLMTOP_SCREENSHOTS", str(tmp_path))
     trace = next(trace for trace in files[kind.title == "Idle" :] if kind.why_not(trace) is None)
     is_drawn = not kind.has_rows() or not issubclass(kind, Pane) or kind is gpu.GpuPane
     used = {"__init__", "view", "details", *(["draw", "show"] if is_drawn else [])}
@@ -366,32 +333,35 @@ async def test_what_raises_in_a_recorded_view_costs_that_view(
     methods = methods_of(kind)
     actions = [method for method in methods if method.startswith("action_")]
     called: set[str] = set()
-    with monkeypatch.context() as patch:
-        for method in methods:
-            patch.setattr(kind, method, noting(vars(kind)[method], method, called))
-        assert SAID not in await looked_at(kind, trace, ExitStack(), [], faults)
-    alone = [method for method in methods if method in called and method not in actions]
-    for broken_ones in [["__init__"], *([method] for method in alone), actions]:
-        with ExitStack() as fault:
-            for method in broken_ones:
-                fault.enter_context(breaking(monkeypatch, kind, method))
-            said = await looked_at(kind, trace, fault, broken_ones if broken_ones is actions else [], faults)
-        assert SAID in said or not used.intersection(broken_ones), broken_ones
-    faults.clear()
-
-
-@pytest.mark.parametrize("kind", all_views(), ids=lambda kind: kind.title)
-async def test_what_raises_behind_the_keys_of_all_recorded_views_costs_that_key(
-    kind: Any, files: tuple[Trace, ...], monkeypatch: pytest.MonkeyPatch, faults: list[str], tmp_path: Path
-) -> None:
-    monkeypatch.setenv("LLMTOP_SCREENSHOTS", str(tmp_path))
-    trace = next(trace for trace in files[kind.title == "Idle" :] if kind.why_not(trace) is None)
     app = ExploreApp([read(trace) for _ in range(1 + kind.is_of_two)])
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         screen = app.screen
         assert isinstance(screen, ExploreScreen)
         await settle(pilot)
-        await show_kind(pilot, screen, kind)
+        if kind.is_of_two:  # in the second file, with the first as its baseline
+            await pilot.press("B", "right_square_bracket")
+        tabs = list(screen.views)
+        other = tabs[(tabs.index(kind) + 2) % len(tabs)]
+        with monkeypatch.context() as patch:
+            for method in methods:
+                patch.setattr(kind, method, noting(vars(kind)[method], method, called))
+            assert SAID not in await show_anew(pilot, screen, kind)
+        for method in ("__init__", *(method for method in methods if method in called and method not in actions)):
+            with breaking(monkeypatch, kind, method):
+                said = await show_anew(pilot, screen, kind)
+                assert f"{kind.title}]" in said
+                assert SAID in said or method not in used, method
+        screen.show_view(other)
+        await settle(pilot)
+        text = words(app.screen_text())
+        assert f"{other.title}]" in text
+        assert "this pane failed" not in text
+        assert SAID not in await show_anew(pilot, screen, kind)
+        for method in actions:
+            with breaking(monkeypatch, kind, method):
+                await app.run_action(method.removeprefix("action_"), screen.query_one(kind))
+                assert faults.pop() == f"this key {SAID} {method}; please report this"
+        await pilot.pause()  # until all that is said of them stands, before it is cleared away
         around = [] if screen.focused is None else screen.focused.ancestors_with_self
         for shown in {type(one) for one in around if isinstance(one, View)}:
             await keys_of_contents(pilot, app, shown, monkeypatch)
@@ -401,9 +371,11 @@ async def test_what_raises_behind_the_keys_of_all_recorded_views_costs_that_key(
     faults.clear()
 
 
-@pytest.mark.parametrize(
-    ("where", "what", "keys"),
-    [
+async def test_what_raises_in_a_dialog_of_the_explorer_is_said_there(
+    monkeypatch: pytest.MonkeyPatch, faults: list[str]
+) -> None:
+    app = ExploreApp([read(load(LADDER))])
+    cases: list[tuple[Any, str, str]] = [
         (kernel, "launch_view", "enter"),
         (kernel, "metrics_table", "enter"),
         (kernel, "_whole_metric", "enter tab down"),
@@ -413,21 +385,17 @@ async def test_what_raises_behind_the_keys_of_all_recorded_views_costs_that_key(
         (kernel.KernelScreen, "on_mount", "enter"),
         (ReasonsPane, "draw", "2 m"),
         (CausesPane, "draw", "7 m"),
-    ],
-    ids=lambda one: getattr(one, "__name__", str(one)),
-)
-async def test_what_raises_in_a_dialog_of_the_explorer_is_said_there(
-    where: Any, what: str, keys: str, monkeypatch: pytest.MonkeyPatch, faults: list[str]
-) -> None:
-    app = ExploreApp([read(load(LADDER))])
+    ]
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await settle(pilot)
-        with breaking(monkeypatch, where, what):
-            for key in keys.split():
-                await press(pilot, key)
-                await settle(pilot)
-            assert SAID in words(app.screen_text())
-        await press(pilot, "escape", "1")
-        await settle(pilot)
-        assert "[1 Kernels]" in app.screen_text()
+        for where, what, keys in cases:
+            app.clear_notifications()
+            with breaking(monkeypatch, where, what):
+                for key in keys.split():
+                    await press(pilot, key)
+                    await settle(pilot)
+                assert SAID in words(app.screen_text()), what
+            await press(pilot, "escape", "1")
+            await settle(pilot)
+            assert "[1 Kernels]" in app.screen_text(), what
     faults.clear()

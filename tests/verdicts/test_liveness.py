@@ -1,4 +1,4 @@
-"""A real server, killed and stopped: each fault is named within two seconds, by a session at 1 Hz."""
+"""A real server, killed and stopped: each fault is named while it is looked at."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
@@ -22,24 +21,23 @@ from llmtop.collectors.proc import ProcCollector
 from llmtop.collectors.prometheus import PrometheusCollector
 from llmtop.collectors.signal_senders import SignalSenders
 from llmtop.demo.process import DemoServer
-from llmtop.model import NS_PER_S, Origin, Target, Unknown
+from llmtop.model import Origin, Target, Unknown
 from llmtop.servers.registry import ENGINES
 from llmtop.session import Session
 from tests.collectors import expositions
 from tests.collectors.metrics_server import Answer, metrics_server, send
 from tests.collectors.processes import eventually
-from tests.workloads.noise import measured_again
 
-WITHIN_NS = 2 * NS_PER_S
+INTERVAL_S = 0.1
 
 
 @contextmanager
 def watched() -> Iterator[tuple[Session, int, int]]:
-    """A session at 1 Hz over a server of two processes, once both were seen; the API server's and the engine's PID."""
+    """A session over a server of two processes, once both were seen; the API server's and the engine's PID."""
     with DemoServer() as server:
         api = server.pid
         [engine] = (child.pid for child in psutil.Process(api).children())
-        session = live_session(find(api), 1.0)
+        session = live_session(find(api), INTERVAL_S)
         session.start()
         try:
             eventually(lambda: is_seen(session, api, engine), "the first looks")
@@ -57,62 +55,49 @@ def is_seen(session: Session, *pids: int) -> bool:
     )
 
 
-def named(session: Session, *states: str) -> tuple[Fault, int]:
-    """The gravest fault once it is one of these, and when it could be seen."""
+def named(session: Session, *states: str) -> Fault:
+    """The gravest fault once it is one of these."""
 
-    def look() -> tuple[Fault, int] | None:
+    def look() -> Fault | None:
         fault = liveness(session.trace()).gravest
-        return (fault, time.monotonic_ns()) if fault is not None and fault.state in states else None
+        return fault if fault is not None and fault.state in states else None
 
     return eventually(look, " or ".join(states))
 
 
-@measured_again
 def test_a_stopped_engine() -> None:
     with watched() as (session, _, engine):
         assert liveness(session.trace()).faults == ()
-        start = time.monotonic_ns()
         os.kill(engine, signal.SIGSTOP)
-        fault, seen_ns = named(session, "ENGINE STOPPED")
-        assert seen_ns - start < WITHIN_NS
+        fault = named(session, "ENGINE STOPPED")
         assert fault.subject == "EngineCore"
 
 
-@measured_again
 def test_a_stopped_server() -> None:
     with watched() as (session, api, engine):
-        start = time.monotonic_ns()
         for pid in (api, engine):
             os.kill(pid, signal.SIGSTOP)
-        _, seen_ns = named(session, "SERVER STOPPED")
+        named(session, "SERVER STOPPED")
         os.kill(api, signal.SIGCONT)
-        assert seen_ns - start < WITHIN_NS
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-@measured_again
 def test_a_killed_engine(number: signal.Signals) -> None:
     with watched() as (session, api, engine):
         os.kill(api, signal.SIGSTOP)  # so that it does not end too
-        start = time.monotonic_ns()
         os.kill(engine, number)
-        fault, seen_ns = named(session, "ENGINE DEAD")
+        fault = named(session, "ENGINE DEAD")
         os.kill(api, signal.SIGCONT)
-        assert seen_ns - start < WITHIN_NS
         assert f"killed by {number.name}" in fault.message
 
 
-@measured_again
 def test_a_killed_server() -> None:
     with watched() as (session, api, _):
-        start = time.monotonic_ns()
         os.kill(api, signal.SIGKILL)
-        fault, seen_ns = named(session, "SERVER DEAD")
-        assert seen_ns - start < WITHIN_NS
+        fault = named(session, "SERVER DEAD")
         assert "killed by SIGKILL" in fault.message
 
 
-@measured_again
 def test_who_killed_an_idle_engine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its API server ends in order and at once, as it does when it ends its engine itself."""
     monkeypatch.delenv("LLMTOP_NO_EBPF")
@@ -122,7 +107,7 @@ def test_who_killed_an_idle_engine_is_told(monkeypatch: pytest.MonkeyPatch) -> N
             pytest.skip(f"needs the right to listen to signals: {listening}")
         with subprocess.Popen(["/bin/kill", "-9", f"{engine}"]) as kill:
             pass
-        fault, _ = named(session, "SERVER DEAD", "SERVER ENDED")
+        fault = named(session, "SERVER DEAD", "SERVER ENDED")
     assert fault.state == "SERVER DEAD"
     assert f"EngineCore (pid {engine}): killed by SIGKILL from pid {kill.pid} (kill)" in fault.message
 
@@ -154,19 +139,16 @@ def fail(handler: BaseHTTPRequestHandler) -> None:
     ],
     ids=["500", "html", "empty", "json", "hangs"],
 )
-@measured_again
 def test_an_endpoint_that_fails(page: str | Answer, state: str) -> None:
     with metrics_server() as server:
         server.pages["/metrics"] = expositions.vllm_v1()
         target = Target(os.getpid(), os.getpid(), "vllm", "vLLM", (), metrics_urls=(server.url,))
-        session = Session((PrometheusCollector(target, ENGINES),), Origin("live"), interval_s=1.0)
+        session = Session((PrometheusCollector(target, ENGINES),), Origin("live"), interval_s=INTERVAL_S)
         session.start()
         try:
             eventually(lambda: f"server:{server.port}" in session.trace().tracks, "the first metrics")
-            start = time.monotonic_ns()
             server.pages["/metrics"] = page
-            fault, seen_ns = named(session, state)
-            assert seen_ns - start < WITHIN_NS, fault
+            fault = named(session, state)
             assert "log-stats" not in fault.action
         finally:
             session.stop()
@@ -175,5 +157,5 @@ def test_an_endpoint_that_fails(page: str | Answer, state: str) -> None:
 def test_a_server_that_is_told_to_end_is_not_called_dead() -> None:
     with watched() as (session, api, _):
         os.kill(api, signal.SIGTERM)
-        fault, _ = named(session, "SERVER DEAD", "SERVER ENDED")
+        fault = named(session, "SERVER DEAD", "SERVER ENDED")
         assert fault.state == "SERVER ENDED", fault
