@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     with nullcontext() if args.interval is None else ended_by_signal() as is_over:
         session.start()
         try:
-            late = wait_until_ready(session, args.wait) if session.target is not None else ()
+            late = wait_until_ready(session, args.wait)
             if is_over is not None:
                 return _stream(session, late, _windows(window_s, args.seconds), is_over)
             started = time.monotonic()
