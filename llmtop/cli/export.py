@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LISTEN = "127.0.0.1:9400"
+_END_S = 0.1
+"""How soon it ends: so often it is looked whether it is to."""
 _FRESH_S = 1.0
 """How long a page is given again: whoever asks often costs no more than who asks once a second."""
 _TIMEOUT_S = 10.0
@@ -116,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
         raise TargetError(f"{host}:{port} cannot be listened at: {error.strerror}; --listen names another") from error
     with ended_by_signal() as is_over:
         session.start()
-        threading.Thread(target=server.serve_forever, name="llmtop serves", daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(_END_S,), name="llmtop serves", daemon=True).start()
         print(f"llmtop: serving http://{server.shown}/metrics; Ctrl+C ends it", file=sys.stderr, flush=True)
         try:
             is_over.wait(args.seconds)

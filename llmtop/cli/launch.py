@@ -136,6 +136,7 @@ def ended_at_once(launched: Launched) -> int:
 
 def pass_through(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the command with llmtop's own input and output, pass signals on, return its exit code."""
+    from llmtop.cli.waiting import handling
     from llmtop.servers.launch import Launched
 
     started: list[Launched] = []
@@ -147,10 +148,8 @@ def pass_through(command: Sequence[str], environment: Mapping[str, str]) -> int:
         else:
             early.append(number)
 
-    for number in _PASSED_ON:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup it stays ignored
-            signal.signal(number, pass_on)
-    with Launched(command, capture=False, env=environment) as launched:
+    heeded = [number for number in _PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]  # but below nohup
+    with handling(heeded, pass_on), Launched(command, capture=False, env=environment) as launched:
         started.append(launched)
         for missed in early:
             launched.send_signal(missed)

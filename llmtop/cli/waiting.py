@@ -6,8 +6,9 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TextIO
 
 from llmtop.parsers.progress import CURRENT, ReadingProgress
@@ -50,17 +51,18 @@ def _tell(progress: ReadingProgress, ended: threading.Event, stream: TextIO) -> 
 
 @contextmanager
 def ended_by_signal() -> Iterator[threading.Event]:
-    """What is set when somebody ends the program: with Ctrl+C, by a service manager, or by closing its terminal.
-
-    Afterwards signals do what they did before.
-    """
+    """What is set when somebody ends the program: with Ctrl+C, by a service manager, or by closing its terminal."""
     is_over = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: is_over.set())
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
+    with handling((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), lambda *_: is_over.set()):
         yield is_over
+
+
+@contextmanager
+def handling(numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Call a function for these signals meanwhile; afterwards they do what they did before."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, known in before.items():
+            signal.signal(number, known)

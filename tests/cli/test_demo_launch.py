@@ -72,10 +72,12 @@ def test_launch_without_a_command_is_a_usage_error(capsys: pytest.CaptureFixture
 
 
 def test_a_command_that_is_not_there_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    handlers = [signal.getsignal(number) for number in signal.Signals]
     assert run(["launch", "--", "no-such-command"]) == 1
     out, err = capfd.readouterr()
     assert out == ""
     assert re.fullmatch(r"llmtop: cannot start no-such-command: No such file.*\n", err)
+    assert [signal.getsignal(number) for number in signal.Signals] == handlers, "Ctrl+C ends whoever called it"
 
 
 def test_what_a_command_said_before_it_ended_at_once_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -150,7 +150,7 @@ def serving(token: str = "", page: bytes = b"x 1\n") -> Iterator[tuple[str, list
         return page
 
     server = MetricsServer(("127.0.0.1", 0), make, token)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield f"http://{server.shown}", made

@@ -52,7 +52,7 @@ def page() -> bytes:
 def served(token: str) -> Iterator[str]:
     """The page as `llmtop export` serves it; where."""
     server = MetricsServer(("127.0.0.1", 0), page, token)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield server.shown

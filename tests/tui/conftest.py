@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -32,6 +33,13 @@ PRINTED = [
     )
 ]
 """What perf prints: a file for each of its views."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_program_outlives_its_module() -> Iterator[None]:
+    """Its widgets are garbage that holds itself, and with it the file that was shown; it is looked for seldom."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
+
+DEADLINE_S: Final = 90.0
+"""For what never comes: nothing is measured by it, and a busy machine has time."""
 
 FRAME_S: Final = 0.001
 """How soon Textual draws what has changed: a sixtieth of a second is for eyes."""
@@ -40,3 +47,11 @@ async def until_quiet(*_: float) -> None:
             return
         timers += 1
         await asyncio.sleep(max(0.0, after_s))
+
+
+async def wait_until(pilot: Pilot[Any], is_so: Callable[[], object]) -> None:
+    """Wait for what another thread brings, or a timer, while the screen goes on."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await pilot.pause(0.01)

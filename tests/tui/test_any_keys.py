@@ -12,6 +12,7 @@ from llmtop.tui.screens.explore_screen import ExploreApp
 from llmtop.tui.screens.live import LiveApp
 from tests.live_traces import Scene, live_trace
 from tests.tui.live_app import fixed_app, session_of
+from tests.tui.quiet import wait_until
 from tests.tui.report_traces import report
 from tests.tui.terminal_in_memory import TerminalInMemory, on_terminal
 from tests.tui.test_explore import read
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
 SIZES = ((120, 40), (80, 24), (60, 16), (40, 12))
-PRESSES = 40
+PRESSES = 30
 KEYS = (
     *"12345678zhedpabcfgnxRHL",
     *("up", "down", "left", "right", "home", "end", "pageup", "pagedown", "enter", "escape", "tab", "shift+tab"),
@@ -29,13 +30,9 @@ KEYS = (
 """All but those that leave, and s: how long its message stands depends on the time."""
 
 
-async def is_drawn(pilot: Pilot[Any], terminal: TerminalInMemory, app: LlmtopApp) -> bool:
-    """Whether the terminal shows what the screen holds, once what a key set off has been drawn."""
-    for _ in range(100):
-        if [row.rstrip() for row in terminal.lines] == app.screen_text().splitlines():
-            return True
-        await pilot.pause(0.02)
-    return False
+def is_drawn(terminal: TerminalInMemory, app: LlmtopApp) -> bool:
+    """Whether the terminal shows what the screen holds."""
+    return [row.rstrip() for row in terminal.lines] == app.screen_text().splitlines()
 
 
 async def press_any(app: LiveApp | ExploreApp, seed: int) -> None:
@@ -49,7 +46,7 @@ async def press_any(app: LiveApp | ExploreApp, seed: int) -> None:
                 app.live.refresh_trace()
             pressed.append(choices.choice(KEYS))
             await pilot.press(pressed[-1])
-            assert await is_drawn(pilot, terminal, app), pressed
+            await wait_until(pilot, lambda: is_drawn(terminal, app))
             assert app.issues == [], pressed
 
     await on_terminal(app, SIZES[seed % len(SIZES)], drive)
@@ -57,11 +54,11 @@ async def press_any(app: LiveApp | ExploreApp, seed: int) -> None:
     assert len(pressed) == PRESSES
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 3])
 async def test_live(seed: int) -> None:
     await press_any(fixed_app(), seed)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [1, 2])
 async def test_explore(seed: int) -> None:
     await press_any(ExploreApp([read(report())]), seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +14,12 @@ from llmtop.tui.panes.kernels import KernelsPane
 from llmtop.tui.remembered import MOST_COLUMNS, remember_columns, remembered_columns
 from llmtop.tui.screens.explore_screen import ExploreApp
 from tests.kernel_traces import LADDER, TIMELINE
+from tests.tui.quiet import wait_until
 from tests.tui.test_explore import read, settle
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
 
-DEADLINE_S = 30
 IPC = "sm__inst_executed.avg.per_cycle_active"
 
 
@@ -33,9 +32,7 @@ async def choose(pilot: Pilot[Any], app: ExploreApp, name: str) -> None:
     await pilot.press("c")
     await settle(pilot)
     await pilot.press("slash", *name, "enter")
-    end = time.monotonic() + DEADLINE_S
-    while "1/1 filtered" not in app.screen_text() and time.monotonic() < end:
-        await settle(pilot)
+    await wait_until(pilot, lambda: "1/1 filtered" in app.screen_text())
     await pilot.press("enter")
     await settle(pilot)
     await pilot.press("escape", "escape")

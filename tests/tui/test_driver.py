@@ -18,7 +18,6 @@ from tests.e2e.terminal import Terminal, TerminalFactory
 from tests.parsers.sample_reports import LADDER
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 20.0
 HANG_UP = 128 + signal.SIGHUP
 
 

@@ -16,7 +16,7 @@ from llmtop.tui.screens.live import Reported
 from tests.live_traces import live_trace
 from tests.parsers.test_cuda_core_dump import DUMP
 from tests.tui.live_app import fixed_app, press, running, session_of
-from tests.tui.test_live_screen import wait_until
+from tests.tui.quiet import wait_until
 
 
 def with_dump(file: Path) -> Trace:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-import time
 from array import array
 from concurrent.futures import Future
 from dataclasses import replace
@@ -35,6 +34,7 @@ from tests.kernel_traces import LADDER, OCCUPANCY, TIMELINE, Launch, spans
 from tests.kernel_traces import report as counted_report
 from tests.live_traces import Scene, live_trace
 from tests.parsers.kineto_files import few_events, written
+from tests.tui.quiet import DEADLINE_S, wait_until
 from tests.tui.report_traces import HOSTILE, report
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ async def settle(pilot: Pilot[Any]) -> None:
     await pilot.pause()
     while threads := [thread for thread in threading.enumerate() if thread.name == ANALYSIS_THREAD]:
         for thread in threads:
-            await asyncio.to_thread(thread.join, 60)
+            await asyncio.to_thread(thread.join, DEADLINE_S)
             assert not thread.is_alive()
         await pilot.pause()
     await pilot.pause()
@@ -772,10 +772,8 @@ async def test_a_file_that_is_long_in_coming_says_how_far_it_is_and_can_be_given
     loadings = start_loading([Path("run.nsys-rep")], read)
     app = ExploreApp(loadings)
     async with app.run_test(size=(120, 40)) as pilot:
-        deadline = time.monotonic() + 30
-        while "reading run.nsys-rep (size unknown): nsys exports it, 42 %: Esc stops it" not in app.screen_text():
-            assert time.monotonic() < deadline
-            await pilot.pause(0.05)
+        said = "reading run.nsys-rep (size unknown): nsys exports it, 42 %: Esc stops it"
+        await wait_until(pilot, lambda: said in app.screen_text())
         await pilot.press("escape")
         with pytest.raises(FileError, match="stopped"):
             loadings[0].future.result(timeout=30)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -31,16 +29,10 @@ from llmtop.tui.screens.live_screen import LiveScreen
 from llmtop.tui.screens.thread import ThreadScreen
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, SyntheticCollector, live_trace
 from tests.tui.live_app import fixed_app, press, running, session_of
+from tests.tui.quiet import wait_until
 from tests.tui.terminal_in_memory import TerminalInMemory, on_terminal
 
 HOSTILE = ("[/b]", "[@click=app.quit]x", "[red]", "␛[2J", "内核内核", "אבג", "a" * 10_000)
-
-
-async def wait_until(pilot: Pilot[Any], is_so: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        await pilot.pause(0.01)
 
 
 def shown_numbers(app: LiveApp) -> list[int]:

@@ -12,7 +12,7 @@ from llmtop.model import NS_PER_S
 from llmtop.parsers.registry import recording_at
 from llmtop.tui.screens.live import LiveApp
 from tests.tui.live_app import fixed_app, press, running
-from tests.tui.test_live_screen import wait_until
+from tests.tui.quiet import wait_until
 
 
 @pytest.fixture(autouse=True)

@@ -17,9 +17,9 @@ from llmtop.tui.app import LlmtopApp
 from llmtop.tui.aside import ANALYSIS_THREAD
 from llmtop.tui.panes.table import TablePane
 from llmtop.tui.render.table import Sort
+from tests.tui.quiet import wait_until
 from tests.tui.terminal_in_memory import TerminalInMemory, on_terminal
 from tests.tui.test_explore import settle
-from tests.tui.test_live_screen import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from llmtop.parsers.registry import load
 from llmtop.tui.screens.explore_screen import ExploreApp
 from tests.kernel_traces import LADDER
+from tests.tui.quiet import wait_until
 from tests.tui.test_explore import read, settle
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
 
-DEADLINE_S = 30
-
 
 async def typed(pilot: Pilot[Any], app: ExploreApp, keys: list[str], said: str) -> str:
     """The screen after keys, once it says something: each of them starts an order of its own, one after the other."""
     await pilot.press(*keys)
-    end = time.monotonic() + DEADLINE_S
     await settle(pilot)
-    while said not in app.screen_text() and time.monotonic() < end:
-        await settle(pilot)
-    text = app.screen_text()
-    assert said in text
-    return text
+    await wait_until(pilot, lambda: said in app.screen_text())
+    return app.screen_text()
 
 
 async def test_a_condition_leaves_the_rows_for_which_it_holds_and_says_what_is_wrong_with_it() -> None:
