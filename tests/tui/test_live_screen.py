@@ -72,34 +72,34 @@ async def test_zoom_keeps_a_pane_that_only_its_digit_brought() -> None:
 # -- what is where ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 40), (200, 60)])
-async def test_all_panes_are_shown(size: tuple[int, int]) -> None:
-    app = fixed_app()
-    async with running(app, size):
-        assert shown_numbers(app) == [1, 2, 3, 4, 5, 6] if size[0] >= 100 else [1, 2, 3, 4, 6]
-        text = app.screen_text()
-        for part in ("1 Roofline", "2 Server", "3 GPU", "4 Threads", "6 CPU-GPU", "2471 tok/s", "q quit"):
-            assert part in text
+async def resize(pilot: Pilot[Any], size: tuple[int, int]) -> None:
+    await pilot.resize_terminal(*size)
+    await pilot.pause()
 
 
-@pytest.mark.parametrize("size", [(40, 12), (59, 40), (120, 17)])
-async def test_little_room_shows_one_pane_and_the_findings(size: tuple[int, int]) -> None:
-    app = fixed_app()
-    async with running(app, size) as pilot:
-        assert shown_numbers(app) == [1]
-        assert diagnose(app.session.trace()).verdict.split()[0] in app.screen_text()
-        await press(pilot, "3")
-        assert shown_numbers(app) == [3]
-        assert "DRAM" in app.screen_text()
-        assert app.screen_text().startswith(" llmtop ")
-
-
-async def test_a_resize_brings_the_other_panes_back() -> None:
+async def test_all_panes_are_shown_where_there_is_room() -> None:
     app = fixed_app()
     async with running(app, (40, 12)) as pilot:
-        await pilot.resize_terminal(120, 40)
-        await pilot.pause()
-        assert shown_numbers(app) == [1, 2, 3, 4, 5, 6]
+        for size in ((80, 24), (100, 30), (120, 40), (200, 60), (80, 24)):
+            await resize(pilot, size)
+            assert shown_numbers(app) == [1, 2, 3, 4, 5, 6] if size[0] >= 100 else [1, 2, 3, 4, 6]
+            text = app.screen_text()
+            for part in ("1 Roofline", "2 Server", "3 GPU", "4 Threads", "6 CPU-GPU", "2471 tok/s", "q quit"):
+                assert part in text, size
+
+
+async def test_little_room_shows_one_pane_and_the_findings() -> None:
+    app = fixed_app()
+    async with running(app, (40, 12)) as pilot:
+        for size in ((40, 12), (59, 40), (120, 17)):
+            await resize(pilot, size)
+            await press(pilot, "1")
+            assert shown_numbers(app) == [1], size
+            assert diagnose(app.session.trace()).verdict.split()[0] in app.screen_text()
+            await press(pilot, "3")
+            assert shown_numbers(app) == [3]
+            assert "DRAM" in app.screen_text()
+            assert app.screen_text().startswith(" llmtop ")
 
 
 async def test_digits_focus_and_tab_cycles() -> None:
@@ -127,31 +127,27 @@ async def test_zoom_gives_a_pane_the_screen_and_takes_it_back() -> None:
         assert shown_numbers(app) == [1, 2, 3, 4, 6]
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-async def test_the_zoomed_server_has_the_history_of_its_latencies(size: tuple[int, int]) -> None:
-    async with running(fixed_app(), size, keys=("2", "z")) as pilot:
-        text = await press(pilot)
-        assert "below the last 5 min" in text
-        assert all(lane in text for lane in ("TTFT mean", "ITL mean", "-5 min"))
+async def test_the_zoomed_server_says_what_requests_get_and_has_the_history_of_its_latencies() -> None:
+    async with running(fixed_app(), (80, 24)) as pilot:
+        assert "goodput" not in await press(pilot, "2")
+        await press(pilot, "z")
+        for size in ((80, 24), (120, 40), (200, 60)):
+            await resize(pilot, size)
+            text = await press(pilot)
+            assert "first token   TTFT 260 ms = queue 170 ms + all else 90 ms" in text
+            assert "goodput       requests " in text
+            assert "below the last 5 min" in text
+            assert all(lane in text for lane in ("TTFT mean", "ITL mean", "-5 min"))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_the_zoomed_server_says_what_requests_get(size: tuple[int, int]) -> None:
-    async with running(fixed_app(), size) as pilot:
-        unzoomed = await press(pilot, "2")
-        assert "goodput" not in unzoomed
-        text = await press(pilot, "z")
-        assert "first token   TTFT 260 ms = queue 170 ms + all else 90 ms" in text
-        assert "goodput       requests " in text
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-async def test_the_zoomed_roofline_has_the_budget_of_a_step(size: tuple[int, int]) -> None:
-    async with running(fixed_app(), size, keys=("1", "z")) as pilot:
-        text = await press(pilot)
-        assert all(part in text for part in ("mean of 15 s", "floor", "weights", "late CPU", "rest", "FLOP/B"))
-    async with running(fixed_app(), size, keys=("1",)) as pilot:
+async def test_the_zoomed_roofline_has_the_budget_of_a_step() -> None:
+    async with running(fixed_app(), (80, 24), keys=("1",)) as pilot:
         assert "late CPU" not in await press(pilot)
+        await press(pilot, "z")
+        for size in ((80, 24), (120, 40), (200, 60)):
+            await resize(pilot, size)
+            text = await press(pilot)
+            assert all(part in text for part in ("mean of 15 s", "floor", "weights", "late CPU", "rest", "FLOP/B"))
 
 
 async def test_enter_opens_what_is_known_of_a_thread() -> None:
@@ -324,15 +320,16 @@ def dead(trace: Trace) -> Trace:
     return replace(trace, tracks={**trace.tracks, gone.id: gone})
 
 
-@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-async def test_a_dead_server_is_said_in_the_header_and_first_below(size: tuple[int, int]) -> None:
+async def test_a_dead_server_is_said_in_the_header_and_first_below() -> None:
     app = fixed_app()
     session_of(app).now = dead(live_trace(Scene(has_threads=False)))
-    async with running(app, size):
-        lines = app.screen_text().splitlines()
-        assert "■ SERVER DEAD 7 s" in lines[0]
-        assert "live 1 Hz" not in lines[0]
-        assert any("SERVER DEAD: the server has" in line for line in lines[-4:])
+    async with running(app) as pilot:
+        for size in ((120, 40), (80, 24), (40, 12)):
+            await resize(pilot, size)
+            lines = app.screen_text().splitlines()
+            assert "■ SERVER DEAD 7 s" in lines[0], size
+            assert "live 1 Hz" not in lines[0]
+            assert any("SERVER DEAD: the server has" in line for line in lines[-4:]), size
 
 
 async def test_numbers_of_a_source_that_fell_silent_show_their_age() -> None:
