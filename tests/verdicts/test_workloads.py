@@ -21,7 +21,7 @@ from tests.collectors.tracing.probes import why_no_probes
 from tests.verdicts.looking import Case, Looked, Watch
 from tests.workloads.programs import HERE, Workload
 
-pytestmark = pytest.mark.limit(240)  # the first test waits for all looks
+pytestmark = [pytest.mark.kernel, pytest.mark.limit(240)]  # the first test waits for all looks
 
 FOR_EVER = "0"
 API, ENGINE = ("APIServer",), ("EngineCore",)
