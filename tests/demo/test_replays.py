@@ -74,7 +74,7 @@ def test_what_leads_at_each_moment_is_what_was_staged(name: str, start_s: int, e
     """As sample_traces/README.md has it: a healthy server makes no warning, and an incident is named while it lasts."""
     shown = recording(REPLAYS[name])
     said = {}
-    for second in range(start_s, end_s + 1):
+    for second in range(start_s, end_s + 1, 2):
         findings = diagnose(shown.trace(shown.times[0] + second * NS_PER_S)).findings
         said[second] = findings[0].rule if findings else ""
     assert {second: rule for second, rule in said.items() if rule not in leads} == {}
