@@ -53,7 +53,7 @@ def test_no_function_stands_twice_and_no_class_has_the_name_of_another() -> None
     """Values are made by `llmtop.frozen`, three times as fast as `dataclass`; helpers have no llmtop."""
     places: dict[int, list[str]] = defaultdict(list)
     classes: dict[str, list[str]] = defaultdict(list)
-    slow, keys, seen = [], [], set()
+    slow, keys, seen = list[str](), list[str](), set[str]()
     for where, tree in trees():
         seen.add(where)
         found = list(ast.walk(tree))
