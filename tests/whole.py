@@ -21,7 +21,7 @@ ROWS = 4
 LINE = 160
 
 
-def whole(rows: int = ROWS, **views: Any) -> str:
+def whole(rows: int = ROWS, /, **views: Any) -> str:
     """The text of several views by their names, with at most so many rows of each list."""
     return "\n".join(chain.from_iterable(_told(name, view, rows) for name, view in views.items()))
 

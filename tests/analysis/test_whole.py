@@ -122,7 +122,7 @@ def test_of_any_server_everything_can_be_asked(seed: int) -> None:
 
 def assert_is_told(**views: object) -> None:
     """Every field and every property of them can be had, and none is a number that is none."""
-    assert [line for line in whole(rows=16, **views).splitlines() if re.search(r"\bnan\b", line)] == []
+    assert [line for line in whole(16, **views).splitlines() if re.search(r"\bnan\b", line)] == []
 
 
 def _each(rules: Sequence[Rule], trace: Trace) -> dict[str, object]:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from llmtop.model import KernelCodes, KernelTable, Trace, Unknown
-from tests.whole import ROWS, whole
+from tests.whole import whole
 
 
 def all_told(trace: Trace) -> str:
     """All that is told, also what is read only when it is asked for: tracks and issues follow from that too."""
     spans = {**trace.spans, **trace.more_spans}
-    read = whole(ROWS, **spans, stacks=trace.stacks, series=trace.series)
+    read = whole(**spans, stacks=trace.stacks, series=trace.series)
     others = replace(named(trace), spans={}, more_spans={}, stacks=(), series={})
     launches = [] if trace.kernels is None else _launches(trace.kernels)
     return f"{whole(trace=others, launches=launches)}\n{read}"
