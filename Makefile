@@ -37,10 +37,9 @@ format: $(VENV)/.dev  ## rewrite the sources in the project's format
 snapshots: $(VENV)/.dev  ## draw the reference screenshots of the tests anew
 	$(BIN)/python -m pytest -q tests/tui --snapshot-update
 
-manual: $(VENV)/.run  ## make docs/llmtop.1 of the command line, docs/formats.md of the parsers, docs/numbers.md of all limits
+manual: $(VENV)/.run  ## make docs/llmtop.1 of the command line and docs/formats.md of the parsers
 	$(BIN)/python -m llmtop.cli.manual > docs/llmtop.1
 	$(BIN)/python -m llmtop.cli.formats > docs/formats.md
-	$(BIN)/python -m llmtop.cli.stated_numbers > docs/numbers.md
 
 packages:  ## install the system packages that tests use (apt-packages.txt)
 	@scripts/system-packages

@@ -36,7 +36,7 @@ def test_that_starts_a_daemon_and_waits():
 def test_an_ended_run_leaves_no_process_and_no_file(who: str, number: int, tmp_path: Path) -> None:
     (tmp_path / "test_hangs.py").write_text(HANGS)
     os.mkfifo(tmp_path / "ready")
-    command = [sys.executable, RUN_TESTS, "-q", "-n1", "-p", "no:cacheprovider", "-c", os.devnull, tmp_path]
+    command = [sys.executable, str(RUN_TESTS), "-q", "-n1", "-p", "no:cacheprovider", "-c", os.devnull, str(tmp_path)]
     environment = os.environ | {"READY": str(tmp_path / "ready")}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as front:
         daemon, sleeper, folder = (tmp_path / "ready").read_text().split()
@@ -61,7 +61,7 @@ def test_a_test_that_waits_for_ever_fails_alone(tmp_path: Path) -> None:
         "        child.wait()\n"
         "def test_after(): pass\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.time_limits", tmp_path]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.time_limits", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert "longer than its limit of 0.5 s" in done.stdout
     assert "1 failed, 1 passed" in done.stdout
