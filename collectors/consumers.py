@@ -18,7 +18,7 @@ from llmtop import vocabulary as v
 from llmtop.facts import NeighbourFact
 from llmtop.frozen import frozen
 from llmtop.model import LIVE, NS_PER_S, Metric, Reading, Source, Target, Trace, Track, TrackId, TrackKind, Unknown
-from llmtop.text import clean, group_name
+from llmtop.text import clean, group_name, redact
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -154,7 +154,7 @@ class ConsumersCollector:
 
     def _track(self, pid: int, seen: _CpuSeen) -> Track:
         group = group_name(_group(procfs.read_text(f"{self._proc}/{pid}/cgroup") or ""))
-        name = clean(self._called(pid, seen.name))
+        name = clean(redact(self._called(pid, seen.name)))
         return Track(
             ids.neighbour(pid),
             TrackKind.NEIGHBOUR,

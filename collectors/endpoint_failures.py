@@ -13,7 +13,7 @@ from llmtop.collectors.metrics_text import names
 from llmtop.collectors.server_addresses import port
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Engine, Unknown
-from llmtop.text import clean, shorten
+from llmtop.text import clean, redact, shorten
 from llmtop.vocabulary import EndpointAnswer
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def shown(url: str) -> str:
     ('/metrics of unix:/run/v.sock', 'http://127.0.0.1:8000/metrics')
     """
     parts = urlsplit(url)
-    return f"{parts.path} of unix:{clean(unquote(parts.netloc))}" if parts.scheme == "http+unix" else clean(url)
+    return f"{parts.path} of unix:{clean(unquote(parts.netloc))}" if parts.scheme == "http+unix" else clean(redact(url))
 
 
 def by_hand(url: str) -> str:
@@ -68,7 +68,7 @@ def by_hand(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme == "http+unix":
         return f"curl -i --unix-socket {clean(unquote(parts.netloc))} http://localhost{parts.path}"
-    return f"curl {'-ki' if parts.scheme == 'https' else '-i'} {clean(url)}"
+    return f"curl {'-ki' if parts.scheme == 'https' else '-i'} {clean(redact(url))}"
 
 
 def unreachable(url: str, error: OSError | http.client.HTTPException, *, has_answered: bool) -> Failure:
@@ -101,7 +101,7 @@ def unreachable(url: str, error: OSError | http.client.HTTPException, *, has_ans
             why = f"{at} cannot be reached: {error.strerror or error}"
             return _failure(url, EndpointAnswer.UNREACHABLE, why, by_hand(url))
         case NotHttpError():
-            why = f"{at} does not speak HTTP ({clean(str(error))})"
+            why = f"{at} does not speak HTTP ({clean(redact(str(error)))})"
             return _failure(url, EndpointAnswer.NOT_HTTP, why, _ANOTHER_PORT)
         case _:
             why = f"{at} does not answer in HTTP ({type(error).__name__})"
@@ -145,7 +145,7 @@ def refused(url: str, page: Page, engine: Engine | None, *, has_key: bool) -> Fa
         return _failure(url, EndpointAnswer.STRANGE, why, by_hand(url))
     status = page.status
     if page.location:
-        why = f"{at} sends us elsewhere, to {clean(page.location)}"
+        why = f"{at} sends us elsewhere, to {clean(redact(page.location))}"
         remedy = "llmtop talks to the server only: where its metrics are there, --metrics-url URL says so"
     elif status in (404, 501):  # llama-server answers 501 without --metrics
         why = f"{title} serves no metrics at {at} ({status})"
@@ -195,7 +195,7 @@ def likeliest(problems: Sequence[Failure]) -> Failure:
 def _first_line(page: Page) -> str:
     text = page.body.decode("utf-8", "replace").strip()
     first = text.split("\n", 1)[0] if not text.startswith("<") else ""
-    return f": {shorten(clean(first), _SAID)}" if first else ""
+    return f": {shorten(clean(redact(first)), _SAID)}" if first else ""
 
 
 def _failure(url: str, answer: int, reason: str, remedy: str) -> Failure:

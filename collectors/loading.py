@@ -10,7 +10,7 @@ from llmtop import procfs
 from llmtop.births import Descendants
 from llmtop.facts import TargetFact
 from llmtop.model import Target
-from llmtop.text import clean, shorten
+from llmtop.text import clean, redact, shorten
 from llmtop.units import quantity
 
 _COMPILERS = frozenset(
@@ -55,7 +55,7 @@ class Start:
         if compilers:
             parts.append("compiling: " + ", ".join(f"{name} x{count}" for name, count in sorted(compilers.items())))
         if line := last_line():
-            parts.append(f"log: {shorten(clean(line), _LINE)}")
+            parts.append(f"log: {shorten(clean(redact(line)), _LINE)}")
         return ", ".join(parts)
 
     @property

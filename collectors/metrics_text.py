@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from llmtop.frozen import frozen
-from llmtop.text import clean
+from llmtop.text import clean, redact
 
 MAX_REMEMBERED = 50_000
 """Series; a server whose labels change at every scrape must not fill memory."""
@@ -21,6 +21,8 @@ _TYPE = "# TYPE "
 _EXEMPLAR = " # {"
 """What comes between a value and an exemplar (OpenMetrics), also of a server that was not asked for any."""
 _HEAD = re.compile(r'[^\s{]*\{[^"}]*(?:"[^"\\]*(?:\\.[^"\\]*)*"[^"}]*)*\}')
+_WORD = 8
+"""Characters of a label in which no key is."""
 _NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*[{ ]")
 """How a sample begins (Prometheus documentation, exposition formats)."""
 
@@ -248,6 +250,6 @@ def _labels(head: str) -> dict[str, str]:
 
     try:
         family = next(iter(text_string_to_metric_families(f"{head} 0\n")))
-        return {clean(label): clean(value) for label, value in family.samples[0].labels.items()}
+        return {clean(label): clean(redact(value) if len(value) > _WORD else value) for label, value in family.samples[0].labels.items()}
     except (StopIteration, IndexError, KeyError) as error:
         raise ValueError(f"labels that cannot be read in {head!r}") from error

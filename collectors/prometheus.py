@@ -38,6 +38,7 @@ from llmtop.model import (
     TrackKind,
     Unknown,
 )
+from llmtop.text import redact
 from llmtop.vocabulary import EndpointAnswer
 
 if TYPE_CHECKING:
@@ -226,11 +227,11 @@ def _endpoint(
     """What this look at the endpoint came to, whether it brought numbers or not."""
     number = port(url)
     id = ids.endpoint(number)
-    facts: dict[str, Fact] = {EndpointFact.URL: url, **(more or {})}
+    facts: dict[str, Fact] = {EndpointFact.URL: redact(url), **(more or {})}
     if why is not None:
         facts[EndpointFact.SAID] = why
     looks = ((v.ENDPOINT_ANSWER, float(answer)), (v.ENDPOINT_TIME, took_ns / NS_PER_S))
-    readings = tuple(Reading(id, metric, now, value, "GET " + url) for metric, value in looks)
+    readings = tuple(Reading(id, metric, now, value, "GET " + redact(url)) for metric, value in looks)
     return {id: Track(id, TrackKind.ENDPOINT, f":{number}", facts=facts)}, readings
 
 

@@ -14,7 +14,7 @@ from llmtop.collectors.metrics_text import TextReader, key
 from llmtop.collectors.slots import FilledContexts, Running, Slots, slots_of
 from llmtop.facts import ServerFact, TargetFact
 from llmtop.model import Unknown
-from llmtop.text import clean
+from llmtop.text import clean, redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -78,7 +78,7 @@ class ServerConnection:
             return None
         document = self.get(path, fetch)
         version = document.get(self.engine.version_key) if isinstance(document, dict) else None
-        return clean(version) if isinstance(version, str) else Unknown(f"{path} does not tell it")
+        return clean(redact(version)) if isinstance(version, str) else Unknown(f"{path} does not tell it")
 
     def _served_model(self, fetch: Fetch) -> Fact | None:
         """The model that the OpenAI API names first, for servers that tell it nowhere else."""
@@ -87,7 +87,7 @@ class ServerConnection:
             name = document["data"][0]["id"]
         except (LookupError, TypeError):
             return None
-        return clean(name) if isinstance(name, str) else None
+        return clean(redact(name)) if isinstance(name, str) else None
 
     def slots(self, fetch: Fetch) -> Slots | Unknown | None:
         """The requests that run now, where there is a page of them; a server that refuses it is not asked again."""

@@ -66,13 +66,38 @@ _SECRET_FLAG = re.compile(
 _SECRET_VARIABLE = re.compile(
     r"(?i)(?<![\w-])([\w-]*(?:token(?!i[sz])|secret|passw\w*|api_?key|credential\w*|auth)\w*)(=)(\S+)"
 )
+_SECRET_PAIR = re.compile(
+    r"(?i)(?P<before>[\w.-]*(?:token|secret|passwo?r?d|passphrase|api[-_]?key|credentials?|private[-_]?key|access[-_]?key"
+    r"|signature)[\"']?: ?)(?!\[redacted\])(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;}]+)"
+)
+"""As JSON, YAML and headers have it."""
+_SHAPES = (
+    r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:.*?-----END [A-Z0-9 ]*PRIVATE KEY-----|.*)"
+    r"|(?<=://)[^/\s@\[]+(?=@)"
+    r"|(?P<query>(?i:[?&;](?:X-(?:Amz|Goog|Ms)-[\w-]+|[\w.-]*(?:sig|signature|token|key|secret|passw\w*|pwd|auth\w*"
+    r"|credential\w*))=)|\b(?i:bearer) (?=\S{6})|\b(?i:basic) (?=[a-z]*[A-Z\d])(?=[\w+/]{8})|(?i:\b(?:Account|SharedAccess)Key=))"
+    r"(?!\[redacted\])[^\s&#\"']{3,}"
+    r"|\b(?:sk|xox[a-z]|xapp|glpat|gl[a-z]{2,4}t|nvapi|pypi|xai|pplx|tskey|GOCSPX|PMAK)-[\w-]{8,}"
+    r"|\b(?:gh[a-z]|github_pat|dckr_pat|shp[a-z]{2}|lin_api|whsec|dop_v1|rubygems|ntn)_[\w-]{8,}"
+    r"|\b(?:hf|npm|rk|pk|sk|gsk|r8|wandb_v1|api_org)_(?=\w*[\dA-Z]|[a-z]{16})[\w-]{8,}"
+    r"|\b(?:AKIA|ASIA|ABIA|ACCA|AROA|AIDA)[0-9A-Z]{12,}|\bAIza[\w-]{20,}|\bya29\.[\w-]{10,}|\bSG\.[\w-]{10,}\.[\w-]+"
+    r"|\bhvs\.[\w-]{16,}|\bdapi[0-9a-f]{32}|\beyJ[\w-]{8,}\.[\w.-]+|\b\d{6,12}:AA[\w-]{20,}|\bAGE-SECRET-KEY-\w+"
+    r"|(?<=ssh-rsa )AAAA[\w+/=]+|(?<=-ed25519 )AAAA[\w+/=]+|[A-Za-z0-9+/]{86}=="
+    r"|(?<=hooks\.slack\.com/services/)\S+|(?<=/api/webhooks/)\S+"
+)
+"""What tokens and keys look like wherever they stand: those of OpenAI, Hugging Face, NVIDIA, GitHub, GitLab, AWS, Google,
+Azure, Slack, Stripe, npm, PyPI, Telegram ... , private keys, what a URL has before its host, and what signs it. Compiled when
+it is first needed: a start would notice."""
 _COUNTED = frozenset({"max", "min", "num", "n", "total", "batch", "batched", "prefill", "draft", "new"})
 _NUMBER = re.compile(r"(?i)\d+[kmg]?")
 REDACTED = "[redacted]"
 
 
 def redact(command_line: str) -> str:
-    """Hide the values of secrets in a command line or an environment listing.
+    """Hide secrets in a text of another program: values by their names, and what looks like a key or a token.
+
+    What llmtop reads of command lines, logs, labels and URLs goes through it where it is read, so that nothing that
+    leaves the machine has any: screens, recordings, reports and pages are made of it.
 
     >>> redact("vllm serve m --api-key sk-123 --port 8000")
     'vllm serve m --api-key [redacted] --port 8000'
@@ -80,12 +105,21 @@ def redact(command_line: str) -> str:
     'HF_TOKEN=[redacted] vllm serve'
     >>> redact("vllm serve m --tokenizer /m --max-num-batched-tokens 8k --api-tokens 123")
     'vllm serve m --tokenizer /m --max-num-batched-tokens 8k --api-tokens [redacted]'
+    >>> redact("GET https://me:pw@host/x?X-Amz-Signature=ab12 of AKIAIOSFODNN7EXAMPLE, password: 'a b'")
+    'GET https://[redacted]@host/x?X-Amz-Signature=[redacted] of [redacted], password: [redacted]'
     """
-    return _SECRET_VARIABLE.sub(_hidden, _SECRET_FLAG.sub(_hidden, command_line))
+    hidden = _SECRET_VARIABLE.sub(_hidden, _SECRET_FLAG.sub(_hidden, command_line))
+    if ":" in hidden:
+        hidden = _SECRET_PAIR.sub(_hidden_pair, hidden)
+    return re.sub(_SHAPES, lambda found: f"{found['query'] or ''}{REDACTED}", hidden)
 
 
 def _hidden(found: re.Match[str]) -> str:
     return found[0] if _is_count(found[1], found[3]) else f"{found[1]}{found[2]}{REDACTED}"
+
+
+def _hidden_pair(found: re.Match[str]) -> str:
+    return found[0] if _NUMBER.fullmatch(found["value"]) else f"{found['before']}{REDACTED}"
 
 
 def _is_count(name: str, value: str) -> bool:

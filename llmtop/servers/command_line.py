@@ -14,7 +14,7 @@ from llmtop import procfs
 from llmtop.facts import TargetFact
 from llmtop.frozen import frozen
 from llmtop.model import Engine, Fact, Unknown
-from llmtop.text import clean
+from llmtop.text import clean, redact
 
 _CONFIG_BYTES = 1 << 20
 _CONFIG_KEYS = 300
@@ -94,13 +94,13 @@ def model_facts(engine: Engine, argv: Sequence[str], pid: int, proc: Path = proc
     )
     cache = flag(argv, "--kv-cache-dtype", "--cache-type-k", "-ctk")
     given = {TargetFact.QUANTIZATION: quantization, TargetFact.KV_CACHE_DTYPE: cache}
-    more = {key: clean(value) for key, value in given.items() if value}
+    more = {key: clean(redact(value)) for key, value in given.items() if value}
     if alias is not None and alias != name:
-        more[TargetFact.MODEL_PATH] = clean(name)
+        more[TargetFact.MODEL_PATH] = clean(redact(name))
     return ModelFacts(
-        clean(alias or name),
+        clean(redact(alias or name)),
         _dtype(engine, argv, name, config, quantization),
-        {key: clean(value) for key, value in more.items() if value} | _weights(folder, name, pid, proc),
+        more | _weights(folder, name, pid, proc),
         _single_values(config),
     )
 

@@ -10,7 +10,7 @@ from llmtop.facts import TargetFact
 from llmtop.model import Engine, Fact, Feature, Unknown
 from llmtop.servers import command_line
 from llmtop.servers.command_line import ModelFacts
-from llmtop.text import clean
+from llmtop.text import clean, redact
 
 _FILE_BYTES = 1 << 18
 _TITLED = Unknown(
@@ -39,7 +39,7 @@ def told(
     if (why := _why_unseen(argv, pid, proc)) is not None:
         return settings.untold(why)
     facts = settings.told(engine, argv, config, lambda name: procfs.environment(pid, name, proc))
-    facts = {key: clean(value) if isinstance(value, str) else value for key, value in facts.items()}
+    facts = {key: clean(redact(value)) if isinstance(value, str) else value for key, value in facts.items()}
     keys = settings.keys_of(Feature.QUANTIZATION, told=True)
     if keys.value not in facts and Feature.QUANTIZATION in engine.knobs:
         stored, where = _stored(model)
