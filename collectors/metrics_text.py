@@ -22,7 +22,7 @@ _EXEMPLAR = " # {"
 """What comes between a value and an exemplar (OpenMetrics), also of a server that was not asked for any."""
 _HEAD = re.compile(r'[^\s{]*\{[^"}]*(?:"[^"\\]*(?:\\.[^"\\]*)*"[^"}]*)*\}')
 _WORD = 8
-"""Characters of a label in which no key is."""
+"""Characters of a label that is too short for a key."""
 _NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*[{ ]")
 """How a sample begins (Prometheus documentation, exposition formats)."""
 
@@ -250,6 +250,7 @@ def _labels(head: str) -> dict[str, str]:
 
     try:
         family = next(iter(text_string_to_metric_families(f"{head} 0\n")))
-        return {clean(label): clean(redact(value) if len(value) > _WORD else value) for label, value in family.samples[0].labels.items()}
+        labels = family.samples[0].labels
+        return {clean(name): clean(redact(value) if len(value) > _WORD else value) for name, value in labels.items()}
     except (StopIteration, IndexError, KeyError) as error:
         raise ValueError(f"labels that cannot be read in {head!r}") from error

@@ -249,3 +249,16 @@ class OriginFact:
 
 AMD: Final = "AMD"
 """What `OriginFact.GPU_VENDOR` says."""
+
+CONFIG_TEXTS: Final = frozenset({"model_type", "dtype", "torch_dtype"})
+CONFIG_NUMBERS: Final = frozenset(
+    (
+        *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size"),
+        *("intermediate_size", "ffn_dim", "n_inner", "tie_word_embeddings", "kv_lora_rank", "q_lora_rank"),
+        *("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "num_local_experts", "num_experts", "n_routed_experts"),
+        *("num_experts_per_tok", "experts_per_token", "moe_intermediate_size", "shared_expert_intermediate_size"),
+        *("first_k_dense_replace", "n_shared_experts"),
+        *(f"quantization_config.{name}" for name in ("bits", "group_size", "zero_point", "sym")),
+    )
+)
+"""Of a model's config.json what the arithmetic of `llmtop.analysis.roofline.model_facts` uses, and nothing else."""

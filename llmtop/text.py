@@ -75,7 +75,8 @@ _SHAPES = (
     r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:.*?-----END [A-Z0-9 ]*PRIVATE KEY-----|.*)"
     r"|(?<=://)[^/\s@\[]+(?=@)"
     r"|(?P<query>(?i:[?&;](?:X-(?:Amz|Goog|Ms)-[\w-]+|[\w.-]*(?:sig|signature|token|key|secret|passw\w*|pwd|auth\w*"
-    r"|credential\w*))=)|\b(?i:bearer) (?=\S{6})|\b(?i:basic) (?=[a-z]*[A-Z\d])(?=[\w+/]{8})|(?i:\b(?:Account|SharedAccess)Key=))"
+    r"|credential\w*))=)"
+    r"|\b(?i:bearer) (?=\S{6})|\b(?i:basic) (?=[a-z]*[A-Z\d])(?=[\w+/]{8})|(?i:\b(?:Account|SharedAccess)Key=))"
     r"(?!\[redacted\])[^\s&#\"']{3,}"
     r"|\b(?:sk|xox[a-z]|xapp|glpat|gl[a-z]{2,4}t|nvapi|pypi|xai|pplx|tskey|GOCSPX|PMAK)-[\w-]{8,}"
     r"|\b(?:gh[a-z]|github_pat|dckr_pat|shp[a-z]{2}|lin_api|whsec|dop_v1|rubygems|ntn)_[\w-]{8,}"
@@ -85,9 +86,9 @@ _SHAPES = (
     r"|(?<=ssh-rsa )AAAA[\w+/=]+|(?<=-ed25519 )AAAA[\w+/=]+|[A-Za-z0-9+/]{86}=="
     r"|(?<=hooks\.slack\.com/services/)\S+|(?<=/api/webhooks/)\S+"
 )
-"""What tokens and keys look like wherever they stand: those of OpenAI, Hugging Face, NVIDIA, GitHub, GitLab, AWS, Google,
-Azure, Slack, Stripe, npm, PyPI, Telegram ... , private keys, what a URL has before its host, and what signs it. Compiled when
-it is first needed: a start would notice."""
+"""Shapes of tokens and keys: OpenAI, Hugging Face, NVIDIA, GitHub, GitLab, AWS, Google, Azure, Slack, Stripe, npm,
+PyPI, Telegram and others, private keys, the user part of a URL, signatures in its query. Compiled on first use:
+compiling takes time that a start would notice."""
 _COUNTED = frozenset({"max", "min", "num", "n", "total", "batch", "batched", "prefill", "draft", "new"})
 _NUMBER = re.compile(r"(?i)\d+[kmg]?")
 REDACTED = "[redacted]"

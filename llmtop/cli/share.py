@@ -17,11 +17,11 @@ from llmtop.errors import FileError, UsageError
 from llmtop.text import clean, redact, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from llmtop.recording.copies import RecordedRows
+    from llmtop.recording.remains import Remains
     from llmtop.recording.secrets import Removal
-    from llmtop.recording.standing import Standing
 
 LIVE_S = 30.0
 """How long a server is looked at: what the rules look back on, twice."""
@@ -29,7 +29,6 @@ _SHOWN = 6
 """Things of one kind."""
 _WIDTH = 44
 _A_WORD = " (where it is a name; elsewhere it may be a word)"
-_OWN_WORD = " (stays where it is a word of llmtop's own)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -127,9 +126,9 @@ def _share(args: argparse.Namespace, recording: Path, stack: ExitStack) -> int:
         raise FileError(f"{args.source or recording} cannot be copied: {error.strerror}") from error
     if not shared.moments:
         raise FileError(f"{args.source or recording} is a recording without a moment: copy it again")
-    if shared.leaks:
-        raise FileError(_leak(shared.leaks))
-    for line in _told(secrets.removals, rows, {one.what for one in shared.left}):
+    if shared.left:
+        raise FileError(_leak(shared.left))
+    for line in _told(secrets.removals, rows):
         print(line, file=sys.stderr)
     if not args.yes and not _is_wanted(args.output):
         print("llmtop: nothing was written", file=sys.stderr)
@@ -138,13 +137,14 @@ def _share(args: argparse.Namespace, recording: Path, stack: ExitStack) -> int:
     return 0
 
 
-def _leak(leaks: Sequence[Standing]) -> str:
+def _leak(left: Sequence[Remains]) -> str:
     """Why nothing is written, with the first place that shows it."""
-    what, where = (shorten(clean(text), _WIDTH) for text in (leaks[0].what, leaks[0].text))
-    more = f", and {len(leaks) - 1} more like it" if len(leaks) > 1 else ""
+    what, where = (shorten(redact(clean(text)), _WIDTH) for text in (left[0].what, left[0].text))
+    place = f"{left[0].field} {where!r}" if left[0].field else "bytes that are no text"
+    more = f", and {len(left) - 1} more like it" if len(left) > 1 else ""
     return (
-        f"nothing was written: {what!r} is taken out and would still stand in the copy "
-        f"({leaks[0].field} {where!r}{more}); this is a fault of llmtop: please report it"
+        f"nothing was written: {what!r} is taken out and would still stand in the copy ({place}{more}); "
+        "this is a fault of llmtop: please report it"
     )
 
 
@@ -170,17 +170,11 @@ def _write(args: argparse.Namespace, copy: Path) -> None:
         raise FileError(f"{args.output} cannot be written: {error.strerror}") from error
 
 
-def _told(removals: tuple[Removal, ...], rows: RecordedRows, own: Collection[str]) -> Iterator[str]:
-    """What is taken out, by kind; of each what is taken out most.
-
-    Args:
-        removals: What is taken out.
-        rows: Of the recording.
-        own: What of it is a word of llmtop's own too.
-    """
+def _told(removals: tuple[Removal, ...], rows: RecordedRows) -> Iterator[str]:
+    """What is taken out, by kind; of each what is taken out most."""
     yield "Taken out:" if removals else "Nothing in it is known to be secret."
     for kind, several in groupby(removals, lambda one: one.kind):
-        found = _together(several, own)
+        found = _together(several)
         places = sum(found.values())
         yield f"  {kind}: {len(found)}, in {places} place{'s' * (places != 1)}"
         yield from (f"    {said}" for said in list(found)[:_SHOWN])
@@ -191,11 +185,11 @@ def _told(removals: tuple[Removal, ...], rows: RecordedRows, own: Collection[str
     yield "What stays: numbers, times, PIDs, ports, names of functions and threads, and what the rules found."
 
 
-def _together(removals: Iterator[Removal], own: Collection[str]) -> Counter[str]:
+def _together(removals: Iterator[Removal]) -> Counter[str]:
     """Each thing with what stands there instead, and in how many places."""
     found: Counter[str] = Counter()
     for one in removals:
         instead = f" → {one.instead}" if one.instead else ""
-        remark = _A_WORD if one.is_word else _OWN_WORD if one.what in own else ""
+        remark = _A_WORD if one.is_word else ""
         found[shorten(redact(clean(one.what)), _WIDTH) + instead + remark] += one.places
     return found

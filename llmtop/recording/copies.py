@@ -89,7 +89,7 @@ def write_copy(rows: RecordedRows, path: Path, changed: Callable[[Any], Any]) ->
                 writer.append(row.kind, row.t_ns, _json(document))
                 continue
             blocks = BlockWriter() if row.kind == "stretch" else blocks
-            writer.append(row.kind, row.t_ns, blocks.pack(document, row.directory, [row.columns]))
+            writer.append(row.kind, row.t_ns, blocks.pack(document, changed(row.directory), [row.columns]))
             moments += 1
         writer.flush()
     except OSError:

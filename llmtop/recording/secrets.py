@@ -1,8 +1,9 @@
-"""What a recording has that is nobody else's business, and texts without it.
+"""Redaction of a recording for `share`.
 
-Two steps, as what one row tells has to go from rows before it too: `Secrets.learn` sees all documents, then
-`Secrets.without` gives each of them back. What is looked for by its place is listed in `_BY_FIELD`; what has a form of
-its own is found by that. `shared_copy` then searches the copy for all that was taken out (`standing`).
+`fields` lists what each field holds; a field that is not listed is dropped. Redaction takes two steps, because a
+secret of one row must go from earlier rows too: `Secrets.learn` reads all documents, `Secrets.without` then returns
+each of them redacted. In a text, known whole lines go first, then keys, then names, addresses and paths. A sentence
+keeps only words of llmtop's own. `shared_copy` then searches the copy by another method (`remains`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from collections import Counter
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from llmtop.facts import EndedFact, GpuFact, NeighbourFact, ProcessFact, ServerFact, TargetFact
+from llmtop.facts import CONFIG_NUMBERS, CONFIG_TEXTS
 from llmtop.frozen import frozen
 from llmtop.model import TrackKind
-from llmtop.recording.standing import TELLING, sought_text
+from llmtop.recording.fields import FIELDS, OF_SOURCES, QUOTING, Field, fact, name_of
+from llmtop.recording.own_words import CHUNK, is_own
 from llmtop.text import REDACTED, group_name, redact
 from llmtop.vocabulary import parted
 
@@ -26,13 +28,12 @@ TAKEN: Final = {"reason": "taken out by llmtop share"}
 """What stands for a fact that was taken out: an Unknown."""
 _CUT: Final = "…"
 _COMMAND: Final = "COMMAND"
-_OPTION: Final = "the value of an option"
-_REMEDY: Final = "remedy"
-"""The field of an unknown that says what to do, often a command."""
-_CONFIG: Final = "config"
-"""The field with what a model's own files say, whose names are theirs too."""
+_GONE: Final = object()
+"""What becomes of a field that is not in a copy."""
 _LEAST: Final = 2
 """Characters of what is looked for wherever it stands."""
+_TELLING: Final = 8
+"""Characters of what is no word of a language: it is looked for within longer words too."""
 _KEY_SHOWN: Final = 4
 """Characters of a key: enough for its owner to know it by."""
 
@@ -47,32 +48,24 @@ class SecretKind(StrEnum):
     USER = "user names"
     HOST = "host names"
     ADDRESS = "addresses"
+    NAME = "other names"
     MODEL = "model names"
     GPU = "ids of GPUs"
     PROGRAM = "other programs"
+    OTHER = "what llmtop does not know"
 
 
 ASKED_FOR: Final = frozenset({SecretKind.MODEL, SecretKind.GPU, SecretKind.PROGRAM})
 """What stays unless everything is to be anonymous."""
-_MAY_BE_WORDS: Final = ASKED_FOR | {SecretKind.LOG, SecretKind.FOLDER, SecretKind.KEY}
-_BY_FIELD: Final[Mapping[str, SecretKind]] = {
-    ProcessFact.COMMAND: SecretKind.COMMAND,
-    TargetFact.COMMAND: SecretKind.COMMAND,
-    EndedFact.LOG_ERROR: SecretKind.LOG,
-    EndedFact.LOG_END: SecretKind.LOG,
-    EndedFact.LOG_COMMAND: SecretKind.LOG,
-    EndedFact.WORDS: SecretKind.LOG,
-    ProcessFact.DIRECTORY: SecretKind.FOLDER,
-    ProcessFact.CGROUP: SecretKind.FOLDER,
-    ProcessFact.CGROUP_FOLDER: SecretKind.FOLDER,
-    NeighbourFact.CGROUP: SecretKind.FOLDER,
-    "host": SecretKind.HOST,
-    ServerFact.MODEL: SecretKind.MODEL,
-    TargetFact.MODEL_PATH: SecretKind.MODEL,
-    "model_name": SecretKind.MODEL,
-    "served_model_name": SecretKind.MODEL,
-    GpuFact.UUID: SecretKind.GPU,
-    GpuFact.PCI_BUS_ID: SecretKind.GPU,
+_MAY_BE_WORDS: Final = ASKED_FOR | {SecretKind.LOG, SecretKind.FOLDER, SecretKind.KEY, SecretKind.NAME}
+_OF_FIELD: Final[Mapping[Field, SecretKind]] = {
+    Field.COMMAND: SecretKind.COMMAND,
+    Field.LOG: SecretKind.LOG,
+    Field.FOLDER: SecretKind.FOLDER,
+    Field.HOST: SecretKind.HOST,
+    Field.MODEL: SecretKind.MODEL,
+    Field.GPU_ID: SecretKind.GPU,
+    Field.PROGRAM: SecretKind.PROGRAM,
 }
 _WHOLE: Final = frozenset({SecretKind.COMMAND, SecretKind.LOG, SecretKind.FOLDER})
 """Facts that go as a whole; of the others each value has a name of its own, so that what is one stays one."""
@@ -80,6 +73,7 @@ _NAMES: Final[Mapping[SecretKind, str]] = {
     SecretKind.USER: "user",
     SecretKind.HOST: "host",
     SecretKind.ADDRESS: "address",
+    SecretKind.NAME: "name",
     SecretKind.MODEL: "model",
     SecretKind.GPU: "gpu-id",
     SecretKind.PROGRAM: "program",
@@ -88,13 +82,8 @@ STAND_IN: Final = re.compile(
     rf"(?:{'|'.join(_NAMES.values())})-\d+|{_COMMAND}|{_CUT}|{re.escape(REDACTED)}|{TAKEN['reason']}"
 )
 """What stands for what was taken out."""
-_BY_TRACK: Final = {TrackKind.HOST.value: SecretKind.HOST, TrackKind.NEIGHBOUR.value: SecretKind.PROGRAM}
-"""By the kind of a track, what its name is."""
-_OF_THE_SERVER: Final = (TrackKind.PROCESS.value, TrackKind.THREAD.value)
-_KEPT: Final = frozenset(
-    {"id", "kind", "track", "parent", "unit", "rule", "severity", "what", "sources", "gone", "llmtop"}
-)
-"""Fields with llmtop's own words and numbers: with another one nothing could be read any more."""
+_STAYING: Final = frozenset({Field.NAME, Field.CODE, Field.METRIC, Field.DEVICE})
+"""Names that sentences may have too."""
 
 _HOME: Final = re.compile(r"/(?:home|Users)/([^/\s'\":,;()]+)")
 _NOBODY: Final = frozenset({"user", "ubuntu", "debian", "admin", "ec2-user", "runner", "app"})
@@ -105,7 +94,7 @@ _SYSTEM: Final = re.compile(r"/(?:proc|sys|dev|usr/bin|usr/sbin|usr/lib\w*|bin|s
 _HIDDEN_VALUE: Final = re.compile(rf" --?\w[\w-]*[ =]{_CUT}(?:/[^\s'\":,;()<>|=]*)?(?=\s|$)")
 _HIDDEN_FOLDER: Final = re.compile(rf"{_CUT}/")
 """What is left of a path: of the value of an option, and before the name of a file."""
-_URL_HOST: Final = re.compile(r"(?<=://)(?:\[[0-9a-fA-F:.]+\]|\w[\w.-]*)")
+_URL_HOST: Final = re.compile(rf"(?<=://)(?:{re.escape(REDACTED)}@)?(\[[0-9a-fA-F:.]+\]|\w[\w.-]*)")
 _DUMP_HOST: Final = re.compile(r"(?<=\bcore_\d{10}_)[^/\s]+(?=_\d{1,10}\.nvcudmp)")
 """In the name that the driver gives a GPU's core dump, where no blank or dot sets it apart."""
 _IPV4: Final = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\w)")
@@ -115,10 +104,22 @@ _IPV6: Final = re.compile(
 _MAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _NOBODYS: Final = re.compile(r"(?:localhost|127\.[\d.]+|0\.0\.0\.0|\[?::1?\]?|PORT|HOST)(?::\d+)?\Z")
 """Addresses that every machine has."""
-_TOKENS: Final = re.compile(
-    r"\b(?:hf|sk|ghp|gho|ghs|glpat|xox[abp]|nvapi|pypi)[-_][\w-]{8,}|\bAKIA[0-9A-Z]{12,}|\beyJ[\w-]{8,}\.[\w.-]+"
-    r"|(?<=earer )(?!\[)\S{6,}|(?<=://)[^/\s@]+(?=@)"
+_RANDOM: Final = re.compile(
+    r"(?<![\w/+])(?:(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{16,}"
+    r"|(?!_Z)(?=(?:[\w/+]*?(?:[A-Za-z]\d|\d[A-Za-z])){4})[A-Za-z0-9/+]{20,}=*)(?![\w/+])"
 )
+"""What nobody has thought of: an id, a hash, a key."""
+_ID: Final = re.compile(
+    rf"(?:{'|'.join(kind.value for kind in TrackKind)})(?::(?:CPU|name-)?\d{{1,7}})?"
+    r"(?:/(?:(?:mig|process|stream):)?\d{1,12})*\Z|\Z"
+)
+"""An id that has llmtop's own words and numbers alone (`llmtop.ids`): others have a name in them."""
+_VERSION: Final = re.compile(r"v?\d+(?:\.\d+)*(?:[-.]?(?:a|b|rc|post|dev)\d+)*")
+_GPU_ID: Final = re.compile(r"(?:(?:GPU|MIG)-)?[0-9a-fA-F:.-]{7,48}\Z")
+_DEVICE_WORD: Final = 12
+"""Characters of a word in the name of a GPU: "Generation"."""
+_CALL: Final = re.compile(r"[a-z]\w{1,30}|[A-Za-z_][\w:.]{1,60}")
+"""A system call, a function of a library."""
 
 
 @frozen
@@ -153,10 +154,17 @@ class Secrets:
         """What is looked for wherever it stands, and what it becomes."""
         self._own: set[str] = set()
         """What the server's own processes are called."""
+        self._named_words: set[str] = set()
+        """Words of names that stay."""
+        self._kept: frozenset[str] | None = None
+        """Those of them that may stand in sentences, and so are no secrets by what else is known."""
+        self._found: set[str] = set()
+        """What the search of a copy has found: without the case, and sought as such."""
+        self._learnt: set[tuple[Field, str]] = set()
+        self._shared: dict[tuple[Field, str], tuple[Any, Counter[tuple[SecretKind, str, str, bool]]]] = {}
+        """What texts have become, and what was taken out of each: most stand in a recording many times."""
         self._pattern: re.Pattern[str] | None = None
         self._seen: Counter[tuple[SecretKind, str, str, bool]] = Counter()
-        self._taken: dict[str, tuple[SecretKind, str]] = {}
-        """As they stand in the recording, keys too, and what stands there instead."""
 
     @property
     def removals(self) -> tuple[Removal, ...]:
@@ -166,42 +174,71 @@ class Secrets:
         return tuple(Removal(*what, places) for what, places in found)
 
     @property
-    def taken(self) -> frozenset[str]:
-        """What may stand nowhere: all that has been taken out or is known to be secret, but words."""
-        found = (self._known | self._taken).items()
-        return frozenset(what for what, (kind, instead) in found if what != instead and _is_telling(kind, what))
+    def kept(self) -> frozenset[str]:
+        """Words of names that stay, and so may stand in sentences."""
+        if self._kept is None:
+            counted = self._seen.copy()
+            logs = " ".join(known for known, (kind, _) in self._known.items() if kind is SecretKind.LOG).casefold()
+            self._kept = frozenset(
+                word for word in self._named_words if self._names(word) == word and word.casefold() not in logs
+            )
+            self._seen = counted
+        return self._kept
 
-    def seek(self, taken: Iterable[str]) -> None:
-        """Look for these wherever they stand from now on, whatever they were known by; count anew."""
-        self._known = {what: (self._taken | self._known)[what] for what in taken} | self._known
-        self._pattern = None
+    def seek(self, found: Iterable[str]) -> None:
+        """Take these out wherever they stand from now on, whatever they are; count anew."""
+        for what in found:
+            self._found.add(what)
+            self._known[what] = SecretKind.OTHER, _CUT
+            self._named_words = {name for name in self._named_words if what not in name.casefold()}
+        self._pattern = self._kept = None
+        self._shared.clear()
         self._seen.clear()
-        self._taken.clear()
 
     # -- learning ----------------------------------------------------------------------------------------------
 
     def learn(self, document: Any) -> None:
-        """Note what a document tells to be secret."""
-        for name, value in _texts(document):
+        """Note what a document tells to be secret, and which names stay."""
+        for field, value in _texts(document):
+            if (field, value) in self._learnt:
+                continue
+            self._learnt.add((field, value))
             for user in _HOME.findall(value):
                 if user not in _NOBODY:
                     self._note(SecretKind.USER, user)
-            kind = _BY_FIELD.get(name)
+            for key in _redacted(value, redact(value)):
+                if not is_own(key):
+                    self._note(SecretKind.KEY, key)
+            for pattern in (_URL_HOST, _IPV4, _IPV6, _MAIL):
+                for found in pattern.finditer(value):
+                    self._note(SecretKind.ADDRESS, found[found.re.groups])
+            kind = SecretKind.NAME if field is Field.ID and not _ID.match(value) else _OF_FIELD.get(field)
             if kind is not None:
-                self._note(kind, value)
-            if name == ProcessFact.CGROUP:  # findings have it as people call it
+                self._note(kind, (value.partition(":")[2] or value) if kind is SecretKind.NAME else value)
+            if field is Field.FOLDER:  # findings have a cgroup as people call it
                 self._note(SecretKind.FOLDER, group_name(value))
-        for track in _tracks(document):
-            if (kind := _kind_of_name(track)) is not None:
-                self._note(kind, track["name"])
-            for name in _names_of_own(track):
-                self._keep(name)
+            is_staying = field in _STAYING or kind in ASKED_FOR - self._out
+            if is_staying:
+                self._named_words.update(self._names_in(field, value))
+            if field is Field.NAME and value:
+                self._keep(value)
+
+    def _names_in(self, field: Field, value: str) -> Iterator[str]:
+        """Words of a name that stays."""
+        if field is Field.METRIC:
+            value = parted(value)[1].replace("|", " ")
+        if field is Field.CODE:  # the function, and the name of its file
+            value = value.rpartition("/")[2] if value.startswith("/") else _PATH.sub(r"\1", value)
+        for chunk in CHUNK.findall(value):
+            for name in {chunk, chunk.rpartition("/")[2]}:
+                if not _RANDOM.search(name) and redact(name) == name:
+                    yield name
 
     def _keep(self, name: str) -> None:
         """What rules know the server's processes by stays: of another program that is called so it tells nothing."""
         self._own.add(name)
         if self._known.get(name, ("",))[0] is SecretKind.PROGRAM:
-            self._pattern = None
+            self._pattern = self._kept = None
             del self._known[name]
 
     def _note(self, kind: SecretKind, value: str) -> None:
@@ -209,7 +246,7 @@ class Secrets:
             return
         if kind is SecretKind.PROGRAM and value in self._own:
             return
-        self._pattern = None
+        self._pattern = self._kept = None
         self._known[value] = kind, self._name(kind)
         short = value.partition(".")[0] if kind is SecretKind.HOST else value.rpartition("/")[2]
         if kind in (SecretKind.HOST, SecretKind.MODEL) and short != value and len(short) >= _LEAST:
@@ -218,68 +255,191 @@ class Secrets:
     def _name(self, kind: SecretKind) -> str:
         if kind is SecretKind.COMMAND:
             return _COMMAND
-        if kind in _WHOLE:
+        if kind is SecretKind.KEY:
+            return REDACTED
+        if kind not in _NAMES:
             return _CUT
         return f"{_NAMES[kind]}-{1 + len({instead for of, instead in self._known.values() if of is kind})}"
 
     # -- taking out --------------------------------------------------------------------------------------------
 
-    def without(self, document: Any, name: str = "") -> Any:
-        """The same document without what is secret; `name` is that of the field in which it stands."""
-        if name in _KEPT and not isinstance(document, dict):
-            return document
-        if name == "metric" and isinstance(document, str):
-            metric, label = parted(document)  # a label may be the name of a program
-            return f"{metric}{document[len(metric) : len(metric) + 1]}{self.text(label)}"
-        if name == _REMEDY and isinstance(document, str):
-            return _runnable(self.text(document))
-        if isinstance(document, str):
-            return self._field(document, _BY_FIELD.get(name))
-        if isinstance(document, dict):
-            kind = _kind_of_name(document)
-            return {
-                self.text(key) if name == _CONFIG else key: self._field(value, kind)
-                if key == "name" and kind is not None
-                else self.without(value, key)
-                for key, value in document.items()
-            }
-        if isinstance(document, list):
-            return [self.without(one, name) for one in document]
-        return document
+    def without(self, document: Any) -> Any:
+        """The same document without what is secret."""
+        return self._tree(document, FIELDS)
 
-    def _field(self, value: str, kind: SecretKind | None) -> Any:
+    def _tree(self, document: Any, fields: Mapping[str, Field]) -> Any:
+        """An object, or several, of whose fields each is of a kind."""
+        if isinstance(document, list):
+            return [self._tree(one, fields) for one in document]
+        if not isinstance(document, dict):
+            return None
+        found = {}
+        for name, value in document.items():
+            field = fields.get(name)
+            if field is None and name == "name":
+                field = name_of(document)
+            if field is None:
+                self._count(SecretKind.OTHER, name, "")
+                continue
+            below = OF_SOURCES if name == "sources" or fields is OF_SOURCES else FIELDS
+            if (shared := self._value(field, value, below)) is not _GONE:
+                found[name] = shared
+        return found
+
+    def _value(self, field: Field, value: Any, below: Mapping[str, Field] = FIELDS) -> Any:
+        """What becomes of what a field has; `_GONE` for nothing."""
+        if isinstance(value, list):
+            shared = (self._value(field, one, below) for one in value)
+            return [one for one in shared if one is not _GONE]
+        if isinstance(value, dict):
+            return self._object(field, value, below)
+        if isinstance(value, str):
+            return self._text(field, value)
+        is_number = value is None or isinstance(value, (int, float))
+        return value if is_number and field is not Field.CONFIG else _GONE
+
+    def _object(self, field: Field, value: dict[str, Any], below: Mapping[str, Field]) -> Any:
+        if field is Field.TRACKS:
+            return {self._text(Field.ID, id): self._tree(track, FIELDS) for id, track in value.items()}
+        if field is Field.CONFIG:
+            return self._config(value)
+        if field is Field.FACTS:
+            return self._facts(value)
+        if below is OF_SOURCES and field is Field.OWN and not OF_SOURCES.keys() & value.keys():
+            return {self.prose(name): self._value(field, one, below) for name, one in value.items()}
+        return self._tree(value, below)  # of a value that is not known: why
+
+    def _facts(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        shared = {}
+        for name, value in facts.items():
+            field = fact(name, name[:1].isalpha() and is_own(name))
+            if field is None:
+                self._count(SecretKind.OTHER, name, "")
+            elif (one := self._value(field, value)) is not _GONE:
+                shared[name] = one
+        return shared
+
+    def _config(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """What the arithmetic on a model's size uses; of layers that are not attention, that there are some."""
+        shared: dict[str, Any] = {}
+        for name, value in config.items():
+            is_size = isinstance(value, int) and abs(value) < 10**9
+            if (name in CONFIG_NUMBERS and is_size) or (
+                name in CONFIG_TEXTS and isinstance(value, str) and all(map(is_own, CHUNK.findall(value)))
+            ):
+                shared[name] = value
+            elif (found := re.search(r"mamba|ssm|linear_num|rwkv|lru_width", name)) is not None and is_size:
+                shared[found[0]] = 1
+            else:
+                self._count(SecretKind.OTHER, name, "")
+        return shared
+
+    def _text(self, field: Field, value: str) -> Any:
+        """What becomes of a text in a field."""
+        known = self._shared.get((field, value))
+        if known is None:
+            seen, self._seen = self._seen, Counter()
+            known = self._shared[field, value] = self._shared_text(field, value), self._seen
+            self._seen = seen
+        if known[1]:
+            self._seen.update(known[1])
+        return known[0]
+
+    def _shared_text(self, field: Field, value: str) -> Any:
         """A text that is of some kind by its place."""
-        if kind in _WHOLE and kind in self._out and value:
+        kind = _OF_FIELD.get(field)
+        if kind in _WHOLE and value:
             self._count(kind, value, "")
             return TAKEN
         if kind is not None and value in self._known:
             return self._instead_of(value)
-        return self.text(value)
+        match field:
+            case Field.NUMBER | Field.TREE | Field.FACTS | Field.TRACKS | Field.CONFIG:
+                return _GONE
+            case Field.ID:
+                return self._id(value)
+            case Field.OWN | Field.WHAT if all(map(is_own, CHUNK.findall(value))):
+                return value
+            case Field.OWN | Field.PROSE | Field.WHAT | Field.URL:
+                return self.prose(value)
+            case Field.REMEDY:
+                return _runnable(self.prose(value))
+            case Field.METRIC:
+                return self._metric(value)
+            case Field.VERSION:
+                found = _VERSION.match(value)
+                return found[0] if found else self.prose(value)
+            case Field.SETTING:
+                shared = self.prose(value)
+                return shared if _CUT not in shared and REDACTED not in shared else TAKEN
+            case Field.GPU_ID if _GPU_ID.match(value):
+                return value
+            case Field.DEVICE:
+                return self._names(value) if max(map(len, value.split()), default=0) <= _DEVICE_WORD else _CUT
+            case _:
+                return self._names(value)
 
-    def text(self, text: str) -> str:
-        """A text without what is secret."""
-        hidden = redact(text)
-        if hidden != text:
-            self._count(SecretKind.KEY, _OPTION, REDACTED)
-            self._taken |= dict.fromkeys(_redacted(text, hidden), (SecretKind.KEY, REDACTED))
-        hidden = _TOKENS.sub(self._replacing(SecretKind.KEY, lambda _: REDACTED), hidden)
-        hidden = self._compiled().sub(lambda found: self._instead_of(found[0]), hidden)
+    def _id(self, value: str) -> str:
+        kind, colon, name = value.partition(":")
+        return value if _ID.match(value) else f"{self.prose(kind)}{colon}{self._named(SecretKind.NAME, name or value)}"
+
+    def _metric(self, value: str) -> str:
+        """A metric by its name, with labels that are numbers, llmtop's words or functions."""
+        name, bar, label = value[: len(parted(value)[0])], "", parted(value)[1]
+        if label:
+            bar = value[len(name) : len(name) + 1]
+        name = name if is_own(name) else self._named(SecretKind.NAME, name)
+        of_calls = name.startswith(("syscall.", "library."))
+        labels = []
+        for part in label.split(bar) if bar else ():
+            shared = self._names(part)
+            is_call = of_calls and _CALL.fullmatch(shared) is not None
+            is_known = shared == part and (is_call or is_own(part) or part in self._own)
+            labels.append(shared if is_known or STAND_IN.fullmatch(shared) else self._named(SecretKind.NAME, part))
+        return bar.join([name, *labels]) if bar else name
+
+    def _names(self, text: str) -> str:
+        """A name, or what has several: without what is known, what looks like a key, and paths."""
+        hidden = self._compiled().sub(lambda found: self._instead_of(found[0]), text)
+        shown = redact(hidden)
+        if shown != hidden:
+            for key in _redacted(hidden, shown):
+                self._count(SecretKind.KEY, key, REDACTED)
+        hidden = self._compiled().sub(lambda found: self._instead_of(found[0]), shown) if shown != hidden else shown
         hidden = _PATH.sub(self._replacing(SecretKind.FOLDER, _shortened), hidden)
-        hidden = _DUMP_HOST.sub(self._replacing(SecretKind.HOST, self._host), hidden)
+        hidden = _DUMP_HOST.sub(
+            self._replacing(SecretKind.HOST, lambda host: self._named(SecretKind.HOST, host)), hidden
+        )
         hidden = _MAIL.sub(self._replacing(SecretKind.ADDRESS, self._address), hidden)
         for pattern in (_URL_HOST, _IPV4, _IPV6):
             hidden = pattern.sub(self._replacing(SecretKind.ADDRESS, self._address), hidden)
-        return hidden
+        return _RANDOM.sub(self._replacing(SecretKind.OTHER, lambda _: _CUT), hidden)
+
+    def prose(self, text: str) -> str:
+        """A sentence of llmtop's without what is secret, and without what is none of its own words."""
+        hidden = self._compiled().sub(lambda found: self._instead_of(found[0]), text)
+        quoted = QUOTING.sub(rf"\1{_CUT}", hidden)
+        if quoted != hidden:
+            self._count(SecretKind.LOG, hidden, "")
+        hidden = CHUNK.sub(self._replacing(SecretKind.OTHER, self._own_word), self._names(quoted))
+        return re.sub(rf"{_CUT}(?:[ ,;:]*{_CUT})+", _CUT, hidden)
+
+    def _own_word(self, chunk: str) -> str:
+        rest = _SYSTEM.sub("", STAND_IN.sub("", chunk), count=1)
+        return chunk if is_own(chunk, self.kept) or is_own(rest, self.kept) else _CUT
 
     def _compiled(self) -> re.Pattern[str]:
         if self._pattern is None:
             longest_first = sorted(self._known, key=len, reverse=True)
-            parts = (_sought(self._known[value][0], value) for value in longest_first)
+            parts = (
+                f"(?i:{re.escape(value)})" if value in self._found else _sought(self._known[value][0], value)
+                for value in longest_first
+            )
             self._pattern = re.compile("|".join(filter(None, parts)) or r"(?!)")
         return self._pattern
 
     def _instead_of(self, known: str) -> str:
-        kind, instead = self._known[known]
+        kind, instead = self._known.get(known, (SecretKind.OTHER, _CUT))
         self._count(kind, known, instead)
         return instead
 
@@ -295,40 +455,39 @@ class Secrets:
         return replaced
 
     def _address(self, address: str) -> str:
-        if _NOBODYS.fullmatch(address) or address.startswith(f"{_NAMES[SecretKind.ADDRESS]}-"):
+        told, at, host = address.rpartition("@") if address.startswith(REDACTED) else ("", "", address)
+        if _NOBODYS.fullmatch(host) or any(host == instead for _, instead in self._known.values()):
             return address
-        if any(address == instead for _, instead in self._known.values()):
-            return address
-        known = self._known.get(address)
-        if known is None:
-            known = self._known[address] = SecretKind.ADDRESS, self._name(SecretKind.ADDRESS)
-        return known[1]
+        return f"{told}{at}{self._named(SecretKind.ADDRESS, host)}"
 
-    def _host(self, host: str) -> str:
-        if host.startswith(f"{_NAMES[SecretKind.HOST]}-"):
-            return host
-        return self._known.setdefault(host, (SecretKind.HOST, self._name(SecretKind.HOST)))[1]
+    def _named(self, kind: SecretKind, what: str) -> str:
+        """A name of its own for something; one that it has already stays."""
+        if re.fullmatch(rf"{_NAMES[kind]}-\d+", what):
+            return what
+        if what not in self._known:
+            self._known[what] = kind, self._name(kind)
+        return self._known[what][1]
 
     def _count(self, kind: SecretKind, what: str, instead: str) -> None:
         if what == instead:  # of a copy that has been made already
             return
-        is_key = kind is SecretKind.KEY and what != _OPTION
-        self._seen[kind, f"{what[:_KEY_SHOWN]}{_CUT}" if is_key else what, instead, not _is_telling(kind, what)] += 1
-        if what != _OPTION:
-            self._taken[what] = kind, instead or self._name(kind)
+        shown = f"{what[:_KEY_SHOWN]}{_CUT}" if kind in (SecretKind.KEY, SecretKind.OTHER) and len(what) > 8 else what
+        self._seen[kind, shown, instead, not _is_telling(kind, what)] += 1
 
 
 def _is_nobodys(value: str) -> bool:
     """What every machine has, or what stands for a name here: a host called "host"."""
-    return _NOBODYS.fullmatch(value) is not None or value in _NAMES.values()
+    return _NOBODYS.fullmatch(value) is not None or value in _NAMES.values() or STAND_IN.fullmatch(value) is not None
 
 
 def _is_telling(kind: SecretKind, value: str) -> bool:
     """Whether a value is looked for in sentences: a model "small", a program "bash", a line "OK" are words."""
+    if kind is not SecretKind.ADDRESS and is_own(value) and value.rpartition("/")[0] in ("", "/"):
+        return False
     if kind is SecretKind.FOLDER and "/" in value:
         return len(value) >= _LEAST  # "/" is in every path
     is_word = kind in _MAY_BE_WORDS
-    return not value.isdigit() and (not is_word or len(value) >= TELLING or any(map(str.isdigit, value)))
+    return not value.isdigit() and (not is_word or len(value) >= _TELLING or any(map(str.isdigit, value)))
 
 
 def _sought(kind: SecretKind, value: str) -> str:
@@ -337,7 +496,8 @@ def _sought(kind: SecretKind, value: str) -> str:
     As findings name programs: "bash (pid 4242, jobs) 1.8 cores", "cc1 (8 processes)".
     """
     if _is_telling(kind, value):
-        return sought_text(value)
+        escaped = re.escape(value)
+        return escaped if len(value) >= _TELLING else rf"(?<![^\W_]){escaped}(?![^\W_])"
     if kind is SecretKind.PROGRAM:
         return rf"(?<![^\W_]){re.escape(value)}(?= \((?:pid )?\d)"
     return rf"(?<=, ){re.escape(value)}(?=\) [\d.])" if kind is SecretKind.FOLDER and value != "/" else ""
@@ -345,9 +505,11 @@ def _sought(kind: SecretKind, value: str) -> str:
 
 def _redacted(text: str, hidden: str) -> tuple[str, ...]:
     """What stood in a text where the other one says that something is hidden."""
+    if text == hidden:
+        return ()
     parts = map(re.escape, hidden.split(REDACTED))
-    found = re.fullmatch(r"(\S+)".join(parts), text)
-    return found.groups() if found else ()
+    found = re.fullmatch(r"(.+?)".join(parts), text, re.DOTALL)
+    return tuple(one.strip("\"'") for one in found.groups() if one != REDACTED) if found else ()
 
 
 def _shortened(path: str) -> str:
@@ -364,35 +526,23 @@ def _runnable(remedy: str) -> str:
     return _HIDDEN_FOLDER.sub("", _HIDDEN_VALUE.sub("", remedy))
 
 
-def _texts(document: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """All texts, with the names of their fields."""
+def _texts(
+    document: Any, fields: Mapping[str, Field] = FIELDS, field: Field = Field.PROSE
+) -> Iterator[tuple[Field, str]]:
+    """All texts, with what their fields are; ids that are names of fields too."""
     if isinstance(document, str):
-        yield name, document
-    elif isinstance(document, dict):
-        for key, value in document.items():
-            yield from _texts(value, key)
+        yield field, document
     elif isinstance(document, list):
         for one in document:
-            yield from _texts(one, name)
-
-
-def _tracks(document: Any) -> Iterator[Mapping[str, Any]]:
-    """What may be tracks: a row of its own, or those of a block."""
-    if isinstance(document, dict):
-        several = document.get("tracks")
-        tracks = several.values() if isinstance(several, dict) else ()
-        yield from (one for one in (document, *tracks) if isinstance(one, dict))
-
-
-def _names_of_own(track: Mapping[str, Any]) -> Iterator[str]:
-    """What a process of the server, or a thread of one, is called: by its name and by its role."""
-    if track.get("kind") in _OF_THE_SERVER:
-        facts = track.get("facts")
-        told = (track.get("name"), facts.get(ProcessFact.ROLE) if isinstance(facts, dict) else None)
-        yield from (name for name in told if isinstance(name, str) and name)
-
-
-def _kind_of_name(track: Mapping[str, Any]) -> SecretKind | None:
-    """What the name of a track is, where it is none of llmtop's own."""
-    kind, name = track.get("kind"), track.get("name")
-    return _BY_TRACK.get(kind) if isinstance(kind, str) and isinstance(name, str) else None
+            yield from _texts(one, fields, field)
+    elif isinstance(document, dict):
+        for name, value in document.items():
+            below = OF_SOURCES if name == "sources" or fields is OF_SOURCES else FIELDS
+            if field is Field.TRACKS:
+                yield Field.ID, name
+                of = Field.TREE
+            elif field is Field.FACTS:
+                of = fact(name, is_known=False) or Field.PROSE
+            else:
+                of = fields.get(name) or (name_of(document) if name == "name" else Field.PROSE)
+            yield from _texts(value, below, of)

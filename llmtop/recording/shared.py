@@ -1,4 +1,4 @@
-"""A copy of a recording without secrets, searched for all of them once it is written."""
+"""A copy of a recording without secrets, searched for what was taken out once it is written."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from llmtop.frozen import frozen
 from llmtop.recording.copies import RecordedRows, write_copy
-from llmtop.recording.secrets import STAND_IN
-from llmtop.recording.standing import Standing, standing
+from llmtop.recording.remains import Remains, remains
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,21 +23,15 @@ class SharedCopy:
 
     Attributes:
         moments: How many it has.
-        left: What was taken out and stands in it all the same; of a copy that may be given away that is llmtop's own
-            words alone.
+        left: What was taken out and stands in it all the same: then it may not be given away.
     """
 
     moments: int
-    left: tuple[Standing, ...]
-
-    @property
-    def leaks(self) -> tuple[Standing, ...]:
-        """What stands where only the recorded machine can have put it."""
-        return tuple(one for one in self.left if not one.is_own)
+    left: tuple[Remains, ...]
 
 
 def shared_copy(rows: RecordedRows, path: Path, secrets: Secrets) -> SharedCopy:
-    """Write a copy without secrets, and search all of its parts for each thing that was taken out of any.
+    """Write a copy without secrets, and search all of it for what was taken out.
 
     What is found is looked for everywhere from then on, and the copy written anew.
 
@@ -50,14 +43,14 @@ def shared_copy(rows: RecordedRows, path: Path, secrets: Secrets) -> SharedCopy:
         secrets.learn(row.document)
     copy = _written(rows, path, secrets)
     for _ in range(_MORE_TRIES):
-        if not copy.leaks:
+        if not copy.left:
             break
         path.unlink()
-        secrets.seek({one.what for one in copy.leaks})
+        secrets.seek({one.what for one in copy.left})
         copy = _written(rows, path, secrets)
     return copy
 
 
 def _written(rows: RecordedRows, path: Path, secrets: Secrets) -> SharedCopy:
     moments = write_copy(rows, path, secrets.without)
-    return SharedCopy(moments, tuple(standing(RecordedRows(path), secrets.taken, STAND_IN)))
+    return SharedCopy(moments, tuple(remains(rows, RecordedRows(path), path, secrets.kept)))
