@@ -7,6 +7,7 @@ import hmac
 import ipaddress
 import re
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -25,7 +26,7 @@ from llmtop.cli.waiting import ended_by_signal
 from llmtop.errors import FileError, TargetError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 LISTEN = "127.0.0.1:9400"
 _END_S = 0.1
@@ -50,6 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token-file", metavar="FILE", type=Path, help="its first line has to come with each request, as bearer token"
     )
+    parser.add_argument(
+        "--allow-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="answer requests for this name of the machine too; others are refused (may be given several times)",
+    )
+    parser.add_argument("--tls-cert", metavar="FILE", type=Path, help="serve HTTPS with this certificate (PEM)")
+    parser.add_argument("--tls-key", metavar="FILE", type=Path, help="its private key, where FILE does not have it")
     add_interval_argument(parser)
     parser.add_argument("--seconds", metavar="N", type=seconds, help="end after N seconds (default: Ctrl+C)")
     add_look_arguments(parser)
@@ -99,27 +109,57 @@ def token_in(path: Path | None, host: str) -> str:
     return first
 
 
+def tls_context(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """What speaks TLS with a certificate; None without one.
+
+    Raises:
+        FileError: The certificate or its key cannot be used.
+        UsageError: There is a key alone.
+    """
+    if cert is None:
+        if key is not None:
+            raise UsageError("--tls-key needs its certificate: --tls-cert FILE")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(cert, key, password="")
+    except (OSError, ValueError) as error:
+        named = f"{cert} and {key}" if key else str(cert)
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise FileError(
+            f"{named}: no certificate with its key that can be used ({reason}); --tls-cert takes both as PEM"
+        ) from error
+    return context
+
+
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal comes.
 
     Raises:
-        FileError: The token cannot be read.
+        FileError: The token, or the certificate, cannot be read.
         TargetError: Nothing can listen there.
         UsageError: Others could read it, and there is no token.
     """
     host, port = args.listen
     token = token_in(args.token_file, host)
+    tls = tls_context(args.tls_cert, args.tls_key)
     session = attached_session(args, args.interval)
     from llmtop.cli.exposition import exposition  # with the client library, which nothing else here needs
 
     try:
-        server = MetricsServer((host, port), lambda: exposition(session.trace(), session.target), token)
+        server = MetricsServer(
+            (host, port),
+            lambda: exposition(session.trace(), session.target, is_public=not token),
+            token,
+            names=(host, *args.allow_host),
+            tls=tls,
+        )
     except OSError as error:
         raise TargetError(f"{host}:{port} cannot be listened at: {error.strerror}; --listen names another") from error
     with ended_by_signal() as is_over:
         session.start()
         threading.Thread(target=server.serve_forever, args=(_END_S,), name="llmtop serves", daemon=True).start()
-        print(f"llmtop: serving http://{server.shown}/metrics; Ctrl+C ends it", file=sys.stderr, flush=True)
+        print(f"llmtop: serving {server.url}/metrics; Ctrl+C ends it", file=sys.stderr, flush=True)
         try:
             is_over.wait(args.seconds)
         finally:
@@ -136,6 +176,8 @@ class MetricsServer(ThreadingHTTPServer):
         at: The address; port 0 is any that is free.
         page: Makes it.
         token: What has to come with a request; empty for nothing.
+        names: Hosts that a request may be for, with the machine's own name and addresses.
+        tls: What speaks TLS; None for plain HTTP.
 
     Raises:
         OSError: Nothing can listen there.
@@ -143,19 +185,37 @@ class MetricsServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, at: tuple[str, int], page: Callable[[], bytes], token: str = "") -> None:
+    def __init__(
+        self,
+        at: tuple[str, int],
+        page: Callable[[], bytes],
+        token: str = "",
+        names: Iterable[str] = (),
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.address_family = socket.AF_INET6 if ":" in at[0] else socket.AF_INET
         self._make = page
         self.token = token
         self._made: tuple[float, bytes] = (-_FRESH_S, b"")
         self._making = threading.Lock()
+        own = socket.gethostname()
+        self.names = frozenset(name.casefold().rstrip(".") for name in (own, own.partition(".")[0], *names))
         super().__init__(at, _Handler)
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:  # the handshake is the request's, in its own thread and time
+            self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     @property
-    def shown(self) -> str:
-        """Its address in a URL."""
+    def url(self) -> str:
+        """Its address."""
         host, port = self.server_address[:2]
-        return f"[{host!s}]:{port}" if ":" in str(host) else f"{host!s}:{port}"
+        return f"{self._scheme}://[{host!s}]:{port}" if ":" in str(host) else f"{self._scheme}://{host!s}:{port}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Whoever leaves early, or does not speak TLS, is no fault of the server: nothing is said of it."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            print(f"llmtop: a request failed: {type(error).__name__}; please report this", file=sys.stderr)
 
     def page(self) -> bytes:
         """The page of now, or of just before."""
@@ -177,7 +237,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer."""
-        if not self._is_let_in():
+        if not self._is_for_us():
+            self._answer(421, b"this name is not served; llmtop export --allow-host NAME\n")
+        elif not self._is_let_in():
             self._answer(401, b"a bearer token is needed\n", {"WWW-Authenticate": "Bearer"})
         elif self.path.partition("?")[0] != "/metrics":
             self._answer(404, b"there is only /metrics\n")
@@ -188,6 +250,18 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(500, f"{type(error).__name__}: please report this\n".encode())
                 return
             self._answer(200, page, {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    def _is_for_us(self) -> bool:
+        """Whether a request names this machine.
+
+        A web page can give a name of its own the address 127.0.0.1 (DNS rebinding); its requests then have that name.
+        """
+        told = self.headers.get_all("Host") or []
+        found = re.fullmatch(r"(\[[0-9a-fA-F:.%]+\]|[^:\[\]]+)(?::\d{1,5})?", told[0]) if len(told) == 1 else None
+        if found is None:
+            return False
+        name = found[1].strip("[]").casefold().rstrip(".")
+        return is_own(name) or name in self.server.names or name == self.connection.getsockname()[0]
 
     def _is_let_in(self) -> bool:
         told = self.headers.get("Authorization", "").encode("utf-8", "replace")

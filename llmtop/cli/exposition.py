@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from heapq import nlargest
 from math import fsum, isfinite
 from operator import itemgetter
@@ -26,6 +27,7 @@ from llmtop.analysis.threads.shares import threads_view
 from llmtop.facts import GpuFact, ProcessFact
 from llmtop.frozen import frozen
 from llmtop.model import Target, Trace, Track, TrackKind, Unknown
+from llmtop.recording.own_words import CHUNK, is_own
 from llmtop.vocabulary import is_part, parted
 
 if TYPE_CHECKING:
@@ -60,6 +62,11 @@ _LABEL: Final = "label"
 _NEIGHBOURS: Final = 5
 """Names of programs beside the server at a time: they come and go, and each is a series that a database keeps."""
 _OTHERS: Final = "(others)"
+_NAME: Final = "name"
+"""The label with the name of a program that is not the server's."""
+_HIDDEN: Final = "(hidden)"
+_PUBLIC: Final = frozenset({"gpu", "uuid", "pid", "port"})
+"""Labels that everybody on the machine can read elsewhere."""
 
 
 @frozen
@@ -78,11 +85,46 @@ class ExportedSample:
     value: float
 
 
-def exposition(trace: Trace, target: Target | None) -> bytes:
-    """The page that Prometheus reads."""
+def exposition(trace: Trace, target: Target | None, *, is_public: bool = False) -> bytes:
+    """The page that Prometheus reads.
+
+    Args:
+        trace: The moment.
+        target: The server.
+        is_public: Whether everybody on the machine may read it, without a token: then it has only what all may know.
+    """
+    samples = exported(trace, target)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(tuple(exported(trace, target))))
+    registry.register(_Families(tuple(public(samples) if is_public else samples)))
     return generate_latest(registry)
+
+
+def public(samples: Iterable[ExportedSample]) -> Iterator[ExportedSample]:
+    """The same without names that a user or another program chose: llmtop may see them as root alone.
+
+    Numbers stay, and so do llmtop's own words, GPUs and PIDs. What is of a hidden name is summed up.
+    """
+    sums: dict[tuple[str, tuple[tuple[str, str], ...]], ExportedSample] = {}
+    for one in samples:
+        labels = tuple((name, _public_label(name, value)) for name, value in one.labels)
+        before = sums.get((one.name, labels))
+        sums[one.name, labels] = replace(
+            one,
+            about=" ".join(_public(word) for word in one.about.split(" ")),
+            labels=labels,
+            value=one.value + (before.value if before else 0.0),
+        )
+    yield from sums.values()
+
+
+def _public_label(name: str, value: str) -> str:
+    if name == _NAME:
+        return _OTHERS
+    return value if name in _PUBLIC else _public(value)
+
+
+def _public(value: str) -> str:
+    return value if all(map(is_own, CHUNK.findall(value))) else _HIDDEN
 
 
 def exported(trace: Trace, target: Target | None) -> Iterator[ExportedSample]:
@@ -148,7 +190,7 @@ def _neighbours(trace: Trace) -> Iterator[ExportedSample]:
     rest = [used for name, used in cores.items() if name not in largest]
     about = f"CPUs that programs beside the server use, by name: the {_NEIGHBOURS} largest, and the others together"
     for name, used in (*largest.items(), *([(_OTHERS, fsum(rest))] if rest else ())):
-        yield ExportedSample(f"{_PREFIX}_neighbour_cpu_cores", about, False, (("name", name),), used)
+        yield ExportedSample(f"{_PREFIX}_neighbour_cpu_cores", about, False, ((_NAME, name),), used)
 
 
 def _full_name(name: str, unit: str) -> tuple[str, float]:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import socket
+import ssl
+import subprocess
 import threading
 import urllib.error
 import urllib.request
@@ -21,7 +25,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.series.readings import latest
 from llmtop.cli import main
-from llmtop.cli.export import MetricsServer, address, is_own
+from llmtop.cli.export import MetricsServer, address, is_own, tls_context
 from llmtop.cli.exposition import exported, exposition
 from llmtop.model import LIVE, NS_PER_S, Missing, Series, Trace, Track, TrackKind, Unknown, What
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, TARGET, Scene, live_trace, probed
@@ -140,7 +144,9 @@ def test_the_dashboard_asks_for_what_there_is() -> None:
 
 
 @contextmanager
-def serving(token: str = "", page: bytes = b"x 1\n") -> Iterator[tuple[str, list[int]]]:
+def serving(
+    token: str = "", page: bytes = b"x 1\n", tls: ssl.SSLContext | None = None
+) -> Iterator[tuple[str, list[int]]]:
     made: list[int] = []
 
     def make() -> bytes:
@@ -149,11 +155,11 @@ def serving(token: str = "", page: bytes = b"x 1\n") -> Iterator[tuple[str, list
             raise ValueError("secret")
         return page
 
-    server = MetricsServer(("127.0.0.1", 0), make, token)
+    server = MetricsServer(("127.0.0.1", 0), make, token, names=("gpu7.lan",), tls=tls)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield f"http://{server.shown}", made
+        yield server.url, made
     finally:
         server.shutdown()
         server.server_close()
@@ -199,6 +205,91 @@ def test_a_page_that_cannot_be_made_costs_itself_alone() -> None:
 
 
 @pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:9400", 200),
+        ("localhost", 200),
+        ("LOCALHOST.:9400", 200),
+        ("[::1]:9400", 200),
+        ("gpu7.lan:9400", 200),
+        ("evil.attacker.example", 421),
+        ("localhost.evil.example:9400", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("evil.example@127.0.0.1", 421),
+        ("10.0.0.9", 421),
+        ("", 421),
+        ("a b", 421),
+    ],
+)
+def test_a_request_is_for_a_name_of_this_machine(host: str, status: int) -> None:
+    """A page of another site can reach 127.0.0.1 under a name of its own, and would read the answer."""
+    with serving(TOKEN) as (url, _):
+        assert get(f"{url}/metrics", Host=host, Authorization=f"Bearer {TOKEN}")[0] == status
+    with serving() as (url, _):
+        assert get(f"{url}/metrics", Host=host)[0] == status
+
+
+def test_several_names_are_none() -> None:
+    with serving() as (url, _), socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 30) as asks:
+        asks.sendall(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
+        assert asks.makefile("rb").readline().split()[1] == b"421"
+
+
+def test_whoever_leaves_early_is_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    server = MetricsServer(("127.0.0.1", 0), lambda: b"")
+    with server:
+        for error in (BrokenPipeError(), ConnectionResetError(), TimeoutError(), ssl.SSLError(1, "no TLS")):
+            try:
+                raise error
+            except OSError:
+                server.handle_error(None, None)
+        assert capsys.readouterr().err == ""
+        try:
+            raise ValueError("secret")
+        except ValueError:
+            server.handle_error(None, None)
+    assert capsys.readouterr().err == "llmtop: a request failed: ValueError; please report this\n"
+
+
+def test_it_serves_https_and_a_client_without_tls_holds_nobody_up(tmp_path: Path) -> None:
+    if (openssl := shutil.which("openssl")) is None:
+        pytest.skip("needs openssl, which makes the certificate")
+    made = [openssl, "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    made += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    subprocess.run([*made, "-keyout", "key.pem", "-out", "cert.pem"], check=True, capture_output=True, cwd=tmp_path)
+    with (
+        serving(TOKEN, tls=tls_context(tmp_path / "cert.pem", tmp_path / "key.pem")) as (url, _),
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 30),  # says nothing
+    ):
+        assert url.startswith("https://")
+        trusting = ssl.create_default_context(cafile=tmp_path / "cert.pem")
+        request = urllib.request.Request(f"{url}/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+        with urllib.request.urlopen(request, timeout=30, context=trusting) as answer:
+            assert answer.read() == b"x 1\n"
+
+
+def test_without_a_token_a_page_has_no_names_that_others_chose() -> None:
+    trace = live_trace(Scene())
+    end_ns = trace.end_ns
+    program = Track(ids.neighbour(9), TrackKind.NEIGHBOUR, "acme-payroll")
+    used = Series.of(program.id, v.NEIGHBOUR_CPU, "GET http://alice.lan/x", [(end_ns, 2.0)])
+    missing = (Missing(What("nvml"), Unknown("acme said no", "")), Missing(What("nvml"), Unknown("bobs said no", "")))
+    trace = replace(
+        trace,
+        tracks={**trace.tracks, program.id: program},
+        series={**trace.series, (program.id, v.NEIGHBOUR_CPU.name): used},
+        missing=missing,
+    )
+    assert b"acme" in exposition(trace, TARGET)
+    page = exposition(trace, TARGET, is_public=True).decode()
+    assert not re.search("acme|bob|alice", page)
+    assert 'llmtop_neighbour_cpu_cores{name="(others)"} 2.0' in page
+    assert 'llmtop_missing{reason="(hidden)",what="nvml"} 2.0' in page
+    assert 'llmtop_threads_cpu_cores{role="EngineCore"}' in page
+    assert list(text_string_to_metric_families(page))
+
+
+@pytest.mark.parametrize(
     ("host", "own"),
     [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
      ("10.0.0.7", False), ("localhost.evil", False)],
@@ -215,6 +306,9 @@ def test_what_only_this_machine_reaches_needs_no_token(host: str, own: bool) -> 
         (["--listen", "0.0.0.0:0", "--token-file", "short"], 2, "is no token: 16 characters at least"),
         (["--listen", "127.0.0.1:0", "--token-file", "empty"], 2, "is no token"),
         (["--listen", "192.0.2.1:9", "--token-file", "good"], 1, "192.0.2.1:9 cannot be listened at"),
+        (["--tls-key", "good"], 2, "--tls-key needs its certificate: --tls-cert FILE"),
+        (["--tls-cert", "none"], 1, "none: no certificate with its key that can be used (No such file or directory)"),
+        (["--tls-cert", "good"], 1, "good: no certificate with its key that can be used"),
     ],
 )
 def test_faults_are_told_in_one_line(
