@@ -17,7 +17,7 @@ from llmtop.model import PLAIN_PROCESS, PLAIN_ROLE, Engine, Missing, Target, Tar
 from llmtop.servers import command_line, listening, told
 from llmtop.servers.packages import installed
 from llmtop.servers.registry import BY_KIND, ENGINES
-from llmtop.text import clean, group_name, redact
+from llmtop.text import clean, group_name, shell_command
 
 _MULTIPROCESSING = re.compile(r"^-c from multiprocessing\.(?P<what>\w+)|--multiprocessing-fork")
 _GPU = re.compile(r"/dev/nvidia(\d+)\Z")
@@ -305,7 +305,8 @@ def _shown_name(pid: int, proc: Path) -> str:
 
 
 def _shown(argv: Sequence[str]) -> str:
-    return clean(redact(" ".join(argv).strip()))
+    """What it runs, as one types it; a title that it gave itself is one word with spaces."""
+    return clean(shell_command(argv if len(argv) > 1 else " ".join(argv).split()))
 
 
 def _addresses(
