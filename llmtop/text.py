@@ -72,19 +72,19 @@ _SECRET_PAIR = re.compile(
 )
 """As JSON, YAML and headers have it."""
 _SHAPES = (
-    r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:.*?-----END [A-Z0-9 ]*PRIVATE KEY-----|.*)"
-    r"|(?<=://)[^/\s@\[]+(?=@)"
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\w+/=\s\\,:-]*(?:-----END [A-Z0-9 ]*PRIVATE KEY-----)?"
+    r"|(?<=://)[^/\s@\[\"'<>,]+(?=@)"
     r"|(?P<query>(?i:[?&;](?:X-(?:Amz|Goog|Ms)-[\w-]+|[\w.-]*(?:sig|signature|token|key|secret|passw\w*|pwd|auth\w*"
     r"|credential\w*))=)"
     r"|\b(?i:bearer) (?=\S{6})|\b(?i:basic) (?=[a-z]*[A-Z\d])(?=[\w+/]{8})|(?i:\b(?:Account|SharedAccess)Key=))"
-    r"(?!\[redacted\])[^\s&#\"']{3,}"
+    r"(?!\[redacted\])[^\s&#\"'<>,;]{3,}"
     r"|\b(?:sk|xox[a-z]|xapp|glpat|gl[a-z]{2,4}t|nvapi|pypi|xai|pplx|tskey|GOCSPX|PMAK)-[\w-]{8,}"
     r"|\b(?:gh[a-z]|github_pat|dckr_pat|shp[a-z]{2}|lin_api|whsec|dop_v1|rubygems|ntn)_[\w-]{8,}"
     r"|\b(?:hf|npm|rk|pk|sk|gsk|r8|wandb_v1|api_org)_(?=\w*[\dA-Z]|[a-z]{16})[\w-]{8,}"
     r"|\b(?:AKIA|ASIA|ABIA|ACCA|AROA|AIDA)[0-9A-Z]{12,}|\bAIza[\w-]{20,}|\bya29\.[\w-]{10,}|\bSG\.[\w-]{10,}\.[\w-]+"
     r"|\bhvs\.[\w-]{16,}|\bdapi[0-9a-f]{32}|\beyJ[\w-]{8,}\.[\w.-]+|\b\d{6,12}:AA[\w-]{20,}|\bAGE-SECRET-KEY-\w+"
     r"|(?<=ssh-rsa )AAAA[\w+/=]+|(?<=-ed25519 )AAAA[\w+/=]+|[A-Za-z0-9+/]{86}=="
-    r"|(?<=hooks\.slack\.com/services/)\S+|(?<=/api/webhooks/)\S+"
+    r"|(?<=hooks\.slack\.com/services/)[\w/-]+|(?<=/api/webhooks/)[\w/-]+"
 )
 """Shapes of tokens and keys: OpenAI, Hugging Face, NVIDIA, GitHub, GitLab, AWS, Google, Azure, Slack, Stripe, npm,
 PyPI, Telegram and others, private keys, the user part of a URL, signatures in its query. Compiled on first use:
@@ -112,7 +112,16 @@ def redact(command_line: str) -> str:
     hidden = _SECRET_VARIABLE.sub(_hidden, _SECRET_FLAG.sub(_hidden, command_line))
     if ":" in hidden:
         hidden = _SECRET_PAIR.sub(_hidden_pair, hidden)
-    return re.sub(_SHAPES, lambda found: f"{found['query'] or ''}{REDACTED}", hidden)
+    return hide_keys(hidden)
+
+
+def hide_keys(text: str) -> str:
+    """Hide what looks like a key or a token, in a text of any form: JSON stays JSON.
+
+    >>> hide_keys('{"url": "http://h", "of": "me@h", "key": "sk-0123456789"}')
+    '{"url": "http://h", "of": "me@h", "key": "[redacted]"}'
+    """
+    return re.sub(_SHAPES, lambda found: f"{found['query'] or ''}{REDACTED}", text)
 
 
 def _hidden(found: re.Match[str]) -> str:

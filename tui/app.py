@@ -23,7 +23,7 @@ from textual.widget import Widget
 
 from llmtop.errors import LlmtopError
 from llmtop.model import Issue, Severity
-from llmtop.text import clean
+from llmtop.text import clean, hide_keys
 from llmtop.tui.driver import TerminalApp, TerminalDriver
 from llmtop.tui.faults import FaultBorder, border_around, fault_text
 from llmtop.tui.files import new_stem, write_whole
@@ -246,6 +246,10 @@ class LlmtopApp(TerminalApp[int]):
             self.screen.clear_selection()
         else:
             self.exit(return_code=128 + signal.SIGINT)
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Copy without keys: what is copied is pasted anywhere."""
+        super().copy_to_clipboard(hide_keys(text))
 
     def action_save_screen(self) -> None:
         """Write the screen as SVG and as text, never beside an input, and say where."""

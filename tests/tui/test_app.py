@@ -30,7 +30,10 @@ from tests.collectors.processes import eventually
 from tests.tui.live_app import fixed_app, running
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from textual.app import ComposeResult
+    from textual.widget import Widget
 
     from tests.e2e.terminal import TerminalFactory
 
@@ -225,6 +228,25 @@ async def test_a_screenshot_that_cannot_be_written_says_so(tmp_path: Path, monke
         await pilot.press("s")
         await pilot.pause()
         assert [notice.severity for notice in app._notifications] == ["error"]
+
+
+async def test_what_keys_write_and_copy_has_no_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range or a thread of a capture may be called like one."""
+    monkeypatch.setenv("LLMTOP_SCREENSHOTS", str(tmp_path))
+
+    class Telling(LlmtopApp):
+        def compose(self) -> Iterator[Widget]:
+            yield Static("range ghp_0123456789abcdef", markup=False)
+
+    app = Telling()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("s")
+        await pilot.pause()
+        app.copy_to_clipboard("of https://me:word@host/")
+    assert app.clipboard == "of https://[redacted]@host/"
+    texts = [path.read_text() for path in tmp_path.iterdir()]
+    assert len(texts) == 2
+    assert all("[redacted]" in text and "0123456789abcdef" not in text for text in texts)
 
 
 def test_on_a_full_disk_no_broken_file_is_left(tmp_path: Path) -> None:
