@@ -80,6 +80,7 @@ FIELDS: Final[Mapping[str, Field]] = {
     "host": Field.HOST,
     "utc_ns": Field.NUMBER,
     "trigger": Field.PROSE,
+    "stopped": Field.PROSE,
     "origin": Field.TREE,
     "tool_version": Field.VERSION,
     "rank": Field.NUMBER,
