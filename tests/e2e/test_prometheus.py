@@ -55,7 +55,7 @@ def served(token: str) -> Iterator[str]:
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield server.shown
+        yield server.url.removeprefix("http://")
     finally:
         server.shutdown()
         server.server_close()

@@ -10,7 +10,7 @@ import pytest
 
 from llmtop import facts, model
 from llmtop.analysis.roofline.model_facts import model_size
-from llmtop.model import Target
+from llmtop.model import Fact, Target
 from llmtop.recording.fields import FACTS, FIELDS, OF_SOURCES, fact
 from llmtop.recording.own_words import is_own
 from llmtop.recording.secrets import Secrets
@@ -27,13 +27,13 @@ GONE = {"registers", "path"}
 
 @pytest.mark.parametrize("kind", RECORDED)
 def test_each_field_is_decided_on(kind: type) -> None:
-    names = {one.name for one in fields(kind) if one.init}  # type: ignore[arg-type]
+    names = {one.name for one in fields(kind) if one.init}
     assert names - FIELDS.keys() - GONE - {"name"} == set()
 
 
 @pytest.mark.parametrize("kind", [model.Source, model.SourceLane, model.Metric])
 def test_what_collectors_say_of_themselves_stays(kind: type) -> None:
-    assert {one.name for one in fields(kind)} <= OF_SOURCES.keys()  # type: ignore[arg-type]
+    assert {one.name for one in fields(kind)} <= OF_SOURCES.keys()
 
 
 def test_each_fact_is_decided_on() -> None:
@@ -55,13 +55,13 @@ def test_of_other_facts_those_with_names_of_llmtop_may_stay() -> None:
 
 
 def test_a_copy_has_of_a_models_configuration_what_its_size_is_made_of() -> None:
-    config = {
+    config: dict[str, Fact] = {
         "model_type": "qwen2", "hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64,
         "num_key_value_heads": 8, "intermediate_size": 29568, "vocab_size": 152064, "torch_dtype": "bfloat16",
         "tie_word_embeddings": False, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 1024,
         "quantization_config.bits": 4, "secret": 7,
     }  # fmt: skip
-    copied = Secrets().without({"config": config})["config"]
+    copied: dict[str, Fact] = Secrets().without({"config": config})["config"]
     assert "secret" not in copied
     whole, shared = (
         model_size(Target(1, 1, "vllm", "vLLM", TARGET.processes, dtype="bf16", config=one)) for one in (config, copied)

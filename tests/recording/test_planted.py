@@ -251,7 +251,7 @@ def test_they_are_many_and_all_in_the_recording(recording: Path) -> None:
 
 
 @pytest.fixture(scope="module", params=["plain", "anonymous"])
-def copy(request: pytest.FixtureRequest, recording: Path) -> Iterator[Path]:
+def copy(request: pytest.FixtureRequest, recording: Path) -> Path:
     path = recording.parent / f"{request.param}.llmtop"
     assert shared_copy(RecordedRows(recording), path, Secrets(is_anonymous=request.param == "anonymous")).left == ()
     return path
