@@ -256,7 +256,10 @@ class LlmtopApp(TerminalApp[int]):
         try:
             stem = new_stem()
             write_whole(
-                {stem.with_suffix(".svg"): self.export_screenshot(), stem.with_suffix(".txt"): self.screen_text()}
+                {
+                    stem.with_suffix(".svg"): hide_keys(self.export_screenshot()),
+                    stem.with_suffix(".txt"): hide_keys(self.screen_text()),
+                }
             )
         except OSError as error:
             self.notify(f"no screenshot: {clean(str(error))}", severity="error", markup=False)

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from llmtop.text import hide_keys
-
 
 def new_stem(what: str = "") -> Path:
     """Where a file goes that a key writes now, without its ending: what it is of, if anything, and when it was written.
@@ -23,7 +21,7 @@ def new_stem(what: str = "") -> Path:
 
 
 def write_whole(texts: Mapping[Path, str]) -> None:
-    """Write files, all of them whole and without keys: on a full disk nothing of them is left.
+    """Write files, all of them whole: on a full disk nothing of them is left.
 
     Raises:
         OSError: One could not be written.
@@ -32,7 +30,7 @@ def write_whole(texts: Mapping[Path, str]) -> None:
     try:
         for path, text in texts.items():
             written.append(path)
-            path.write_text(hide_keys(text), encoding="utf-8")
+            path.write_text(text, encoding="utf-8")
     except OSError:
         for path in written:
             path.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
 
+from llmtop import vocabulary
 from llmtop.facts import (
     SETTINGS_OF,
     EndedFact,
@@ -26,7 +27,8 @@ from llmtop.facts import (
     TargetFact,
     ThreadFact,
 )
-from llmtop.model import TrackKind
+from llmtop.model import Feature, Metric, TrackKind
+from llmtop.vocabulary import remark_of
 
 
 class Field(Enum):
@@ -301,8 +303,10 @@ FACTS: Final[Mapping[str, Field]] = {
     OriginFact.TRIGGER: Field.PROSE,
 }
 """Facts by their names."""
-_OF_SETTINGS: Final = re.compile(r"(?:told|setting)(?:\.\w+)?(?P<part>\.source|\.change)?\Z")
-_REMARK: Final = ".remark"
+_OF_SETTINGS: Final = re.compile(
+    rf"(?:told|setting)(?:\.(?:{'|'.join(Feature)}|unseen|former))?(?P<part>\.source|\.change)?\Z"
+)
+_REMARKS: Final = frozenset(remark_of(one) for one in vars(vocabulary).values() if isinstance(one, Metric))
 QUOTING: Final = re.compile(
     r"((?:its log ends with|mend this and restart|names no error and ends with|\blog|\bwrote"
     r"|answers with (?:status )?\d+[^:]*): )(?!…).+",
@@ -319,19 +323,8 @@ def name_of(document: Mapping[str, object]) -> Field:
     return Field.CODE if document.keys() <= {"id", "name"} else Field.NAME
 
 
-def fact(name: str, is_known: bool) -> Field | None:
-    """What a fact is; None of one that is not in a copy.
-
-    A server's own labels are facts too: of those that llmtop knows, what it knows too.
-
-    Args:
-        name: Of the fact.
-        is_known: Whether the name is one of llmtop's words.
-    """
-    if (known := FACTS.get(name)) is not None:
-        return known
+def fact(name: str) -> Field | None:
+    """What a fact is; None for one that is not in a copy, such as a label of a server's own."""
     if (found := _OF_SETTINGS.match(name)) is not None:
         return Field.PROSE if found["part"] else Field.SETTING
-    if name.endswith(_REMARK):
-        return Field.PROSE
-    return Field.SETTING if is_known else None
+    return Field.PROSE if name in _REMARKS else FACTS.get(name)

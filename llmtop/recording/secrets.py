@@ -99,8 +99,11 @@ _DUMP_HOST: Final = re.compile(r"(?<=\bcore_\d{10}_)[^/\s]+(?=_\d{1,10}\.nvcudmp
 """In the name that the driver gives a GPU's core dump, where no blank or dot sets it apart."""
 _IPV4: Final = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\w)")
 _IPV6: Final = re.compile(
-    r"(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3})(?::[0-9a-f]{0,4}){2,7}(?![\w:])", re.IGNORECASE
+    r"(?<![\w:])(?:(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3}|64)(?::[0-9a-f]{0,4}){2,7}"
+    r"|(?:[0-9a-f]{1,4}:){3,7}[0-9a-f]{1,4}|(?:[0-9a-f]{2}-){5}[0-9a-f]{2})(?![\w:])",
+    re.IGNORECASE,
 )
+"""And the addresses of network cards."""
 _MAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _NOBODYS: Final = re.compile(r"(?:localhost|127\.[\d.]+|0\.0\.0\.0|\[?::1?\]?|PORT|HOST)(?::\d+)?\Z")
 """Addresses that every machine has."""
@@ -312,7 +315,7 @@ class Secrets:
     def _facts(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         shared = {}
         for name, value in facts.items():
-            field = fact(name, name[:1].isalpha() and is_own(name))
+            field = fact(name)
             if field is None:
                 self._count(SecretKind.OTHER, name, "")
             elif (one := self._value(field, value)) is not _GONE:
@@ -542,7 +545,7 @@ def _texts(
                 yield Field.ID, name
                 of = Field.TREE
             elif field is Field.FACTS:
-                of = fact(name, is_known=False) or Field.PROSE
+                of = fact(name) or Field.PROSE
             else:
                 of = fields.get(name) or (name_of(document) if name == "name" else Field.PROSE)
             yield from _texts(value, below, of)

@@ -11,8 +11,7 @@ import pytest
 from llmtop import facts, model
 from llmtop.analysis.roofline.model_facts import model_size
 from llmtop.model import Fact, Target
-from llmtop.recording.fields import FACTS, FIELDS, OF_SOURCES, fact
-from llmtop.recording.own_words import is_own
+from llmtop.recording.fields import FACTS, FIELDS, OF_SOURCES, Field, fact
 from llmtop.recording.secrets import Secrets
 from tests.live_traces import TARGET
 
@@ -49,9 +48,12 @@ def test_each_fact_is_decided_on() -> None:
     assert names - FACTS.keys() == set()
 
 
-def test_of_other_facts_those_with_names_of_llmtop_may_stay() -> None:
-    assert fact("enable_prefix_caching", is_own("enable_prefix_caching")) is not None
-    assert fact("zq_tenant", is_own("zq_tenant")) is None
+def test_of_other_facts_those_of_settings_stay() -> None:
+    assert fact("setting.kv_cache_dtype.source") is Field.PROSE
+    assert fact("told.max_running") is Field.SETTING
+    assert fact("server.failures.remark") is Field.PROSE
+    assert fact("enable_prefix_caching") is None, "a label of the server's"
+    assert fact("setting.zq_tenant") is None
 
 
 def test_a_copy_has_of_a_models_configuration_what_its_size_is_made_of() -> None:

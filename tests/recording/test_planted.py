@@ -110,7 +110,7 @@ MORE = {
     "card": "4929123456781234",
     "account": "DE89370400440532013000",
     "telephone": "+49-171-5550123-99",
-    "hardware address": "3c:7c:3f:zq:9a:1d of 3c7c3f1e9a1d",
+    "hardware address": "3c:7c:3f:1e:9a:1d of 3C-7C-3F-1E-9A-1D",
     "name": "Zqürgen Müßiggangzq",
     "other letters": "患者张伟的病历",
     "other letters, cyrillic": "Зинаида Петровна",
@@ -130,7 +130,20 @@ MORE = {
 SECRETS = {**KEYS, **LISTED, **MORE}
 MARKS = (
     *(BODY, "zq", "Zq", "ZQ", "PatientZq", "10.123.45.67", "7c3f::9a1d", "gpu-node-17", "AKIA", "ASIA", "dapi0f"),
-    *("9f86d081", "3fa85f64", "WnFTZWNy", "4929", "DE8937", "5550123", "3c7c3f", "患者", "张伟", "Зинаида", "üßiggang"),
+    *(
+        "9f86d081",
+        "3fa85f64",
+        "WnFTZWNy",
+        "4929",
+        "DE8937",
+        "5550123",
+        "3c:7c:3f",
+        "3C-7C",
+        "患者",
+        "张伟",
+        "Зинаида",
+        "üßiggang",
+    ),
     *("geheim", "GEHEIM", BODY.lower(), BODY.upper(), "x2x4k", "battery"),
 )
 """Of each secret something that nobody else's text has."""
@@ -153,6 +166,7 @@ def planted(secrets: dict[str, str], words: dict[str, str], names: dict[str, str
         told: dict[str, Fact] = {"log_error": line, "log_command": f"tail /zq/{i}.log", "how": text, "pid": 9000 + i}
         labels: dict[str, Fact] = {
             "cache_dtype": text,
+            "user": str(4929123456 + i),
             "setting.kv_cache_dtype": text,
             "setting.kv_cache_dtype.source": f'cache_dtype="{text}" of its metrics',
             f"label_{i}": text,
