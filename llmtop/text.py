@@ -184,7 +184,7 @@ def _without_secrets(word: str) -> str:
     name, is_assignment, value = word.partition("=")
     told = f"{name}={value.strip() or 'x'}"
     if is_assignment and not any(map(str.isspace, name)) and redact(told) != told:
-        return f"{name}={REDACTED}"
+        return f"{redact(name)}={REDACTED}"
     return redact(word)
 
 

@@ -361,7 +361,7 @@ class Secrets:
                 return _GONE
             case Field.ID:
                 return self._id(value)
-            case Field.OWN | Field.WHAT if all(map(is_own, CHUNK.findall(value))):
+            case Field.OWN | Field.WHAT if all(map(is_own, CHUNK.findall(value.replace("-", " ")))):
                 return value
             case Field.OWN | Field.PROSE | Field.WHAT | Field.URL:
                 return self.prose(value)
