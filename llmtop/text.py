@@ -61,21 +61,25 @@ def listed(items: Iterable[str], last: str = "and") -> str:
 
 
 _SECRET_FLAG = re.compile(
-    r"(?i)(?<![\w-])(\w*-[\w-]*(?:token(?!i[sz])|secret|passw\w*|api[-_]?key|credential\w*|auth\w*)[\w-]*)([= ])(\S+)"
+    r"(?i)(?<![\w-])(\w{0,64}-[\w-]{0,64}(?:token(?!i[sz])|secret|passw\w{0,64}|passphrase|api[-_]?key"
+    r"|credential\w{0,64}|auth\w{0,64})[\w-]{0,64})([= ])(\S+)"
 )
 _SECRET_VARIABLE = re.compile(
-    r"(?i)(?<![\w-])([\w-]*(?:token(?!i[sz])|secret|passw\w*|api_?key|credential\w*|auth)\w*)(=)(\S+)"
+    r"(?i)(?<![\w-])([\w-]{0,64}(?:token(?!i[sz])|secret|passw\w{0,64}|passphrase|api_?key|credential\w{0,64}|auth)\w{0,64})(=)(\S+)"
 )
 _SECRET_PAIR = re.compile(
-    r"(?i)(?P<before>[\w.-]*(?:token|secret|passwo?r?d|passphrase|api[-_]?key|credentials?|private[-_]?key|access[-_]?key"
+    r"(?i)(?P<before>(?<![\w.-])[\w.-]{0,64}(?:token|secret|passwo?r?d|passphrase|api[-_]?key"
+    r"|credentials?|private[-_]?key|access[-_]?key"
     r"|signature)[\"']?: ?)(?!\[redacted\])(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;}]+)"
 )
 """As JSON, YAML and headers have it."""
 _SHAPES = (
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\w+/=\s\\,:-]*(?:-----END [A-Z0-9 ]*PRIVATE KEY-----)?"
+    r"|(?<=ookie: )[^\r\n\"']{3,}"
     r"|(?<=://)[^/\s@\[\"'<>,]+(?=@)"
     r"|(?P<query>(?i:[?&;](?:X-(?:Amz|Goog|Ms)-[\w-]+|[\w.-]*(?:sig|signature|token|key|secret|passw\w*|pwd|auth\w*"
     r"|credential\w*))=)"
+    r"|(?i:\bauthorization[\"']?: ?[\"']?[a-z]+ )"
     r"|\b(?i:bearer) (?=\S{6})|\b(?i:basic) (?=[a-z]*[A-Z\d])(?=[\w+/]{8})|(?i:\b(?:Account|SharedAccess)Key=))"
     r"(?!\[redacted\])[^\s&#\"'<>,;]{3,}"
     r"|\b(?:sk|xox[a-z]|xapp|glpat|gl[a-z]{2,4}t|nvapi|pypi|xai|pplx|tskey|GOCSPX|PMAK)-[\w-]{8,}"

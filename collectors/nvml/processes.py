@@ -18,7 +18,7 @@ from llmtop.collectors.nvml.readings import IN_MIG
 from llmtop.collectors.privileges import FIRST_PID_NAMESPACE
 from llmtop.facts import GpuProcessFact
 from llmtop.model import NS_PER_S, Fact, Missing, Track, TrackId, TrackKind, Unknown, UnknownKind
-from llmtop.text import clean
+from llmtop.text import clean, redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -232,6 +232,6 @@ def _labelled(**lists: Iterable[Any]) -> Iterable[tuple[str, Any]]:
 
 def _name(device: Device, pid: int) -> str:
     try:
-        return clean(device.ask(lambda nvml, _: nvml.nvmlSystemGetProcessName(pid))) or f"pid {pid}"
+        return clean(redact(device.ask(lambda nvml, _: nvml.nvmlSystemGetProcessName(pid)))) or f"pid {pid}"
     except (device.error, UnicodeDecodeError):
         return f"pid {pid}"  # of another container, or gone already

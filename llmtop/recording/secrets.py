@@ -375,6 +375,8 @@ class Secrets:
             case Field.SETTING:
                 shared = self.prose(value)
                 return shared if _CUT not in shared and REDACTED not in shared else TAKEN
+            case Field.PROGRAM:  # without what it was told
+                return self._names(re.sub(r"\s-.*", "", value, flags=re.DOTALL))
             case Field.GPU_ID if _GPU_ID.match(value):
                 return value
             case Field.DEVICE:

@@ -100,6 +100,8 @@ MORE = {
     "json": f'{{"client_secret": "{BODY}"}}',
     "yaml": f"password: {BODY}",
     "cookie": f"Cookie: zqsession={BODY}",
+    "other scheme": f"'Authorization': 'Token {BODY}'",
+    "passphrase": f"--passphrase {BODY}",
     "query": f"https://zqapi.example/v1?access_token={BODY}&x=1",
     "signature": f"GET /x?sv=2024&sig={BODY}%3D",
     "redis": f"redis://:{BODY}@zqcache:6379/0",
