@@ -256,8 +256,8 @@ class _Handler(BaseHTTPRequestHandler):
 
         A web page can give a name of its own the address 127.0.0.1 (DNS rebinding); its requests then have that name.
         """
-        told = self.headers.get_all("Host") or []
-        found = re.fullmatch(r"(\[[0-9a-fA-F:.%]+\]|[^:\[\]]+)(?::\d{1,5})?", told[0]) if len(told) == 1 else None
+        hosts = self.headers.get_all("Host") or []
+        found = re.fullmatch(r"(\[[0-9a-fA-F:.%]+\]|[^:\[\]]+)(?::\d{1,5})?", hosts[0]) if len(hosts) == 1 else None
         if found is None:
             return False
         name = found[1].strip("[]").casefold().rstrip(".")

@@ -460,10 +460,10 @@ class Secrets:
         return replaced
 
     def _address(self, address: str) -> str:
-        told, at, host = address.rpartition("@") if address.startswith(REDACTED) else ("", "", address)
+        user, at, host = address.rpartition("@") if address.startswith(REDACTED) else ("", "", address)
         if _NOBODYS.fullmatch(host) or any(host == instead for _, instead in self._known.values()):
             return address
-        return f"{told}{at}{self._named(SecretKind.ADDRESS, host)}"
+        return f"{user}{at}{self._named(SecretKind.ADDRESS, host)}"
 
     def _named(self, kind: SecretKind, what: str) -> str:
         """A name of its own for something; one that it has already stays."""
