@@ -67,8 +67,8 @@ def test_a_gpu_that_cuda_has_only_opened_is_no_straggler() -> None:
     trace, target = machine(2, users={7: 7}), replace(TARGET, gpus=(0, 1))
     assert [track.id for track in target_gpus(trace, target)] == ["gpu:0"]
     assert [track.id for track in own_gpus(trace)] == ["gpu:0"]
-    assert not stragglers(trace, target_gpus(trace, target))
-    assert stragglers(trace, target_gpus(machine(2), target)), "it would be, if it had a part in the work"
+    assert not stragglers(trace, [target_gpus(trace, target)])
+    assert stragglers(trace, [target_gpus(machine(2), target)]), "it would be, if it had a part in the work"
 
 
 def test_nothing_of_other_peoples_gpus_is_shown_as_the_servers() -> None:

@@ -166,3 +166,12 @@ def test_where_nobody_tells_who_holds_a_gpu_as_many_as_ranks_are_taken_for_their
     gpus = trace.tracks_of(TrackKind.GPU)
     assert in_step(trace, gpus) == [list(gpus)]
     assert in_step(trace, gpus[:1]) == [[gpus[0]]]
+
+
+def test_stages_of_a_pipeline_are_no_peers_and_ranks_of_one_stage_are() -> None:
+    """Two H200s, a vLLM with PP=2 and equal stages: one GPU was busy 73 % of the time in its waits, the other 17 %."""
+    worker = Thread("Worker_PP0", 100, 100)
+    stages = LATE.but(threads=(API, worker, replace(worker, role="Worker_PP1", pid=101, tid=101)), gpus=(73.0, 17.0))
+    assert not findings_of(straggler, stages.trace())
+    ranks = stages.but(threads=(API, worker, replace(worker, role="Worker_PP0_EP1", pid=101, tid=101)))
+    assert [one.subject for one in findings_of(straggler, ranks.trace())] == ["GPU 1"]

@@ -35,7 +35,7 @@ def trace_of(values: dict[Metric, list[list[float]]], *, process: bool = True) -
 
 def departing(values: dict[Metric, list[list[float]]]) -> dict[TrackId, str]:
     trace = trace_of(values)
-    found = stragglers(trace, trace.tracks_of(TrackKind.GPU))
+    found = stragglers(trace, [trace.tracks_of(TrackKind.GPU)])
     return {track: in_words(departures) for track, departures in found.items()}
 
 

@@ -21,7 +21,7 @@ from llmtop.model import NS_PER_S, Metric, Trace, TrackId, Unknown
 from llmtop.units import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from llmtop.model import Track
 
@@ -70,17 +70,18 @@ class Departure:
     text: str
 
 
-def stragglers(trace: Trace, gpus: Sequence[Track]) -> Mapping[TrackId, Sequence[Departure]]:
+def stragglers(trace: Trace, groups: Iterable[Sequence[Track]]) -> Mapping[TrackId, Sequence[Departure]]:
     """Why GPUs depart from the others, by track; empty when they keep step, or when there is nothing to compare.
 
     Args:
         trace: What the recorder holds.
-        gpus: The GPUs of one server: others have no reason to keep step.
+        groups: GPUs of one server that have equally much to do: others have no reason to keep step.
     """
     departures: dict[TrackId, list[Departure]] = {}
-    for measure in (*_MEASURES, *_busy(trace, gpus)):
-        for track, reason in _departing(trace, gpus, measure).items():
-            departures.setdefault(track, []).append(Departure(measure.metric, reason))
+    for gpus in groups:
+        for measure in (*_MEASURES, *_busy(trace, gpus)):
+            for track, reason in _departing(trace, gpus, measure).items():
+                departures.setdefault(track, []).append(Departure(measure.metric, reason))
     return departures
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from llmtop import ids, whats
 from llmtop import vocabulary as v
 from llmtop.analysis.gpus.health import HealthFact, health
-from llmtop.analysis.gpus.stragglers import in_words
+from llmtop.analysis.gpus.stragglers import in_words, stragglers
 from llmtop.analysis.roofline.efficiency import EfficiencyView, efficiency_view
 from llmtop.analysis.series.readings import (
     BUSY,
@@ -20,7 +20,7 @@ from llmtop.analysis.series.readings import (
     told_why_lost,
     why_kind_missing,
 )
-from llmtop.analysis.server.ranks import departing
+from llmtop.analysis.server.ranks import peers
 from llmtop.analysis.tables import RowTable
 from llmtop.analysis.views import Column
 from llmtop.facts import GpuFact, GpuInstanceFact, GpuProcessFact
@@ -169,7 +169,7 @@ def _quick_rows(trace: Trace) -> tuple[GpuRow, ...] | Unknown:
 
 
 def _with_slow_parts(trace: Trace, target: Target | None, rows: Sequence[GpuRow]) -> tuple[GpuRow, ...]:
-    departures = departing(trace, target_gpus(trace, target)) if target is not None else {}
+    departures = stragglers(trace, peers(trace, target_gpus(trace, target))) if target is not None else {}
     return tuple(
         replace(
             row,

@@ -9,7 +9,7 @@ from statistics import median
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
-from llmtop.analysis.gpus.stragglers import Departure, in_words
+from llmtop.analysis.gpus.stragglers import Departure, in_words, stragglers
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names
 from llmtop.analysis.rules.needs import lacks_gauges
@@ -20,7 +20,7 @@ from llmtop.analysis.series.labels import labels
 from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import busy_metric, server_gpus
 from llmtop.analysis.series.readings import source as read_by
-from llmtop.analysis.server.ranks import departing, gpus_of, ranks_in_step
+from llmtop.analysis.server.ranks import gpus_of, peers, ranks_in_step
 from llmtop.frozen import frozen
 from llmtop.model import Finding, Series, Severity, Trace, TrackId
 from llmtop.units import percent
@@ -84,7 +84,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     if len(gpus) > 1 and is_watched(trace):
         compared = (v.GPU_SM_CLOCK, busy_metric(trace, gpus[0].id))
         yield from unjudged(id, lacks_gauges(trace, [gpu.id for gpu in gpus], *compared))
-    departures = departing(trace, gpus)
+    departures = stragglers(trace, peers(trace, gpus))
     told: set[TrackId] = set()
     for late in late_ranks(trace):
         own = [gpu for gpu in gpus_of(trace, late.thread.row.pid) if gpu in departures]

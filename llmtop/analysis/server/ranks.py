@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING
 
 from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.analysis.gpus.stragglers import stragglers
 from llmtop.analysis.series.readings import latest
 from llmtop.analysis.server.configuration import number
 from llmtop.facts import ProcessFact
 from llmtop.model import Feature, TrackKind, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from llmtop.analysis.gpus.stragglers import Departure
     from llmtop.model import Trace, Track, TrackId
 
 _RANK = re.compile(r"_?(TP|EP)\d+|(rank|NCCL process) \d+")
@@ -68,21 +66,21 @@ def in_step(trace: Trace, gpus: Sequence[Track]) -> list[list[Track]]:
     return list(found.values())
 
 
-def departing(trace: Trace, gpus: Sequence[Track]) -> Mapping[TrackId, Sequence[Departure]]:
-    """Why some of a server's GPUs depart from their peers (`gpus.stragglers`), by GPU.
+def peers(trace: Trace, gpus: Sequence[Track]) -> Sequence[Sequence[Track]]:
+    """A server's GPUs in groups that have equally much to do.
 
     Pipeline stages are no peers: even with equal layers the first one waits for the last one to return a micro-batch,
     and may wait in a kernel (two H200s, vLLM with PP=2 and equal stages: GPU 0 busy 73 %, GPU 1 17 %).
     """
     stages: defaultdict[str, list[Track]] = defaultdict(list)
     holders = {gpu: one for one in trace.tracks_of(TrackKind.PROCESS) for gpu in gpus_of(trace, ids.pid(one.id))}
-    for gpu in _peers(trace, gpus):
+    for gpu in _of_one_model(trace, gpus):
         role = str(holders[gpu.id].facts.get(ProcessFact.ROLE, "")) if gpu.id in holders else ""
         stages["".join(_STAGE.findall(role))].append(gpu)
-    return {gpu: why for some in stages.values() for gpu, why in stragglers(trace, some).items()}
+    return list(stages.values())
 
 
-def _peers(trace: Trace, gpus: Sequence[Track]) -> Sequence[Track]:
+def _of_one_model(trace: Trace, gpus: Sequence[Track]) -> Sequence[Track]:
     """A server's GPUs if what runs on them is of one model, or replicas of one.
 
     There are none if several processes have one role without a number and are no ranks of a step: each of Ollama's
