@@ -14,15 +14,15 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from llmtop import ids, procfs, whats
+from llmtop import foreign, ids, procfs, programs, whats
 from llmtop.births import Descendants
 from llmtop.collectors import children
 from llmtop.collectors.core_dump_places import DumpPlace, places_of
 from llmtop.collectors.job_thread import Job, JobThread
-from llmtop.collectors.own_process import command_of
 from llmtop.model import (
     LIVE,
     NS_PER_S,
@@ -53,6 +53,8 @@ SETTLED_NS = 10 * NS_PER_S
 """A dump that has not grown for so long, and is not whole, is taken for cut, while its process lives."""
 _PATIENCE_S = 125.0
 """For the process that reads one, which ends by itself before."""
+_MOST_NAMES = 100_000
+"""Of a folder, which the server's users may have filled."""
 _READER = "llmtop.parsers.core_dump_reader"
 _DEVICE = Path("/dev/nvidiactl")
 """There where a driver of NVIDIA is loaded: without one nothing is said of dumps that nobody asked for."""
@@ -196,13 +198,19 @@ class CoreDumpsCollector:
 
     def _opened(self, pid: int, place: DumpPlace) -> _Folder | None:
         try:
-            opened = os.open(place.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            opened = self._open(pid, place.folder)
         except OSError as error:
             why = f"their folder {place.shown} cannot be read: {error.strerror}"
             self._why_not[pid] = Unknown(why, "make it, or run llmtop with sudo: the driver makes no folder")
             return None
         folder = self._folders[place.folder, place.name] = _Folder(place, place.pattern(), opened)
         return folder
+
+    def _open(self, pid: int, folder: str) -> int:
+        if self._told_environment is not None and procfs.stat(pid, self._proc) is None:
+            # llmtop has started it, told it this folder, and sees it by the same path.
+            return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return foreign.opened_folder(pid, folder.removeprefix(f"{self._proc}/{pid}/root"), self._proc)
 
     # Files
 
@@ -328,7 +336,7 @@ class CoreDumpsCollector:
 def _names(folder: _Folder) -> list[str]:
     try:
         with os.scandir(folder.opened) as entries:
-            return [entry.name for entry in entries]
+            return [entry.name for entry in islice(entries, _MOST_NAMES)]
     except OSError:  # on a file system that has gone away
         return []
 
@@ -345,8 +353,8 @@ def _state(name: str, folder: _Folder) -> os.stat_result | None:
 def read_beside(file: int) -> CoreDump:
     """What a dump tells, read by a process of its own; waits for it."""
     try:
-        process = subprocess.Popen(
-            command_of(_READER),
+        process = programs.start(
+            programs.module(_READER),
             stdin=file,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

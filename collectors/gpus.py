@@ -12,11 +12,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from llmtop import whats
+from llmtop import programs, whats
 from llmtop.collectors import children
 from llmtop.collectors.base import DoctorCheck
 from llmtop.collectors.nvml.sides import HUNG_NS, LENGTH, LIBRARY, NAME, OWNS, PERIOD_S, hung
-from llmtop.collectors.own_process import command_of
 from llmtop.facts import GpuFact
 from llmtop.frozen import frozen
 from llmtop.model import (
@@ -216,8 +215,8 @@ class _HelperProcess:
     def __init__(self) -> None:
         lifeline, self._lifeline = os.pipe()
         try:
-            self._popen = subprocess.Popen(
-                command_of("llmtop.collectors.nvml.helper", str(lifeline)),
+            self._popen = programs.start(
+                programs.module("llmtop.collectors.nvml.helper", str(lifeline)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

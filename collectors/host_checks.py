@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
-from llmtop import procfs, remedies
+from llmtop import procfs, programs, remedies
 from llmtop.collectors.base import DoctorCheck
 from llmtop.collectors.privileges import (
     ALL_CAPABILITIES,
@@ -169,5 +168,6 @@ def _btf() -> str | Unknown:
 
 
 def _program(name: str, install: str) -> str | Unknown:
-    path = shutil.which(name)
-    return clean(path) if path else Unknown(f"{name} is not installed", install)
+    if path := programs.find(name):
+        return clean(path)
+    return Unknown(clean(programs.why_none(name)), install)

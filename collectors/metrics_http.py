@@ -14,11 +14,10 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, cast
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit, urlunsplit
 
-from llmtop import procfs
+from llmtop import foreign, procfs
 from llmtop.frozen import frozen
 
 if TYPE_CHECKING:
@@ -343,15 +342,15 @@ def _connect_unix(pid: int, path: str, timeout_s: float) -> socket.socket:
         FileNotFoundError: It is not there (yet).
         PermissionError: It belongs to another user.
     """
-    where = PurePosixPath(path)
-    root = f"{procfs.PROC}/{pid}/root"
-    folder = str(where.parent) if procfs.read_link(root) is None else f"{root}{where.parent}"
+    if procfs.read_link(f"{procfs.PROC}/{pid}/root") is None and os.geteuid() != 0:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)  # another user's server: with our own rights
+    else:
+        descriptor = foreign.found_socket(pid, path)
     # Through a descriptor: the address of a Unix socket has room for 107 bytes only.
-    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(timeout_s)
-        sock.connect(f"{procfs.PROC}/self/fd/{descriptor}/{where.name}")
+        sock.connect(f"{procfs.PROC}/self/fd/{descriptor}")
     except BaseException:
         sock.close()
         raise

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path
 
-from llmtop import procfs
+from llmtop import procfs, programs
 from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
@@ -74,7 +73,7 @@ def own_rights() -> Rights:
 
 def through_sudo() -> bool:
     """Whether a helper is to be started through sudo: the user wants it, and it cannot be done without."""
-    if not os.environ.get(USE_SUDO) or not shutil.which("sudo") or os.geteuid() == 0:
+    if not os.environ.get(USE_SUDO) or not programs.find("sudo") or os.geteuid() == 0:
         return False
     return why_no_probes(own_rights()) is not None
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from llmtop import ids, procfs, whats
+from llmtop import ids, procfs, programs, whats
 from llmtop import vocabulary as v
 from llmtop.collectors import pyspy_dump
 from llmtop.facts import HostFact
@@ -39,7 +38,7 @@ def read_host(news: ProcPoll, now: int) -> None:
 def _host_facts() -> dict[str, Fact]:
     """What does not change, and what advice must know: whether we are root, and which tools can be run."""
     py_spy = pyspy_dump.as_typed()
-    found = [tool for tool in _TOOLS if shutil.which(tool)] + (["py-spy"] if py_spy else [])
+    found = [tool for tool in _TOOLS if programs.find(tool)] + (["py-spy"] if py_spy else [])
     return {
         HostFact.CORES: os.cpu_count() or 0,
         HostFact.IS_ROOT: int(os.geteuid() == 0),

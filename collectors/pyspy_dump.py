@@ -7,7 +7,6 @@ import json
 import os
 import resource
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llmtop import procfs, remedies
+from llmtop import procfs, programs, remedies
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Unknown, UnknownKind
 from llmtop.text import clean, shorten
@@ -79,7 +78,7 @@ class _FinishedRun:
 def find_program() -> Path | None:
     """Where py-spy is: beside this interpreter, which sudo does not put on the PATH, or on the PATH."""
     beside = Path(sys.executable).with_name("py-spy")
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
+    found = str(beside) if os.access(beside, os.X_OK) else programs.find("py-spy")
     return Path(found) if found else None
 
 
@@ -93,7 +92,7 @@ def as_typed() -> str:
         return ""
     if os.geteuid() != 0 and (procfs.read_text("/proc/sys/kernel/yama/ptrace_scope") or "0").strip() != "0":
         return f"sudo {remedies.typed(program.absolute())}"
-    found = shutil.which("py-spy")
+    found = programs.find("py-spy")
     return "py-spy" if found and program.samefile(found) else remedies.typed(program)
 
 
@@ -116,13 +115,13 @@ def look(program: Path, pid: int, timeout_s: float = TIMEOUT_S) -> Dump:
 
 
 def _run(argv: list[str], timeout_s: float) -> _FinishedRun:
-    process = subprocess.Popen(
+    process = programs.start(
         argv,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         bufsize=0,
-        env={**os.environ, "RUST_BACKTRACE": "0"},
+        env=programs.environment(RUST_BACKTRACE="0"),
         start_new_session=True,  # Ctrl+C is for llmtop
     )
     assert process.stdout is not None

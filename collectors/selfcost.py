@@ -89,7 +89,11 @@ class SelfCostCollector:
 
 
 def collector() -> Collector:
-    """For the registry; the helpers are those of the tracers."""
+    """For the registry; the helpers are those of the tracers, and the reader of foreign files."""
+    from llmtop import foreign
     from llmtop.collectors import children
 
-    return SelfCostCollector(helpers=children.running, brief_ns=children.spent_ns)
+    def helpers() -> tuple[int, ...]:
+        return (*children.running(), *foreign.reader_pids())
+
+    return SelfCostCollector(helpers=helpers, brief_ns=children.spent_ns)

@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llmtop import procfs
+from llmtop import foreign, procfs
 from llmtop.lines import Lines
 from llmtop.model import Unknown
 from llmtop.text import clean, group_name, redact
@@ -137,8 +136,7 @@ class ServerLog:
         paths = {number: procfs.read_link(f"/proc/{pid}/fd/{number}") or "" for number in (2, 1)}
         self._is_discarded = set(paths.values()) == {os.devnull}
         for number, path in paths.items():
-            link = f"/proc/{pid}/fd/{number}"
-            if path.startswith("/") and (file := _regular_file(link)) is not None:
+            if path.startswith("/") and (file := _regular_file(pid, number)) is not None:
                 self._file, self.command = file, f"tail -n {_SHOWN_LINES} {shlex.quote(clean(path))}"
                 return
             if path.startswith(("pipe:", "socket:")):
@@ -172,21 +170,18 @@ class ServerLog:
         if self._file is None:
             return None
         try:
-            size = os.fstat(self._file).st_size
-            data = os.pread(self._file, _MOST_BYTES, max(0, size - _MOST_BYTES))
-        except OSError:  # on a file system that has gone away
+            data = foreign.end_of(self._file, _MOST_BYTES)
+        except OSError:  # on a file system that has gone away, or does not answer
             return None
         read = Lines(MOST_LINES)
         read.feed(data)
         return read.last(MOST_LINES)
 
 
-def _regular_file(path: str) -> int | None:
-    """A descriptor of it; None for a terminal or a device, and where it may not be read."""
+def _regular_file(pid: int, number: int) -> int | None:
+    """A descriptor of it; None for a terminal or a device, and where the process itself could not read it."""
     try:
-        if not Path(path).is_file():
-            return None
-        return os.open(path, os.O_RDONLY)
+        return foreign.opened_output(pid, number)
     except OSError:
         return None
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from llmtop.errors import FileError
+from llmtop.files import own_folder, read_own, write_whole
 from llmtop.model import NO_NOTES, Issue, Notes, Severity
 from llmtop.state import state_folder
 from llmtop.text import clean
@@ -109,7 +110,7 @@ def _document() -> dict[str, Any]:
     """
     file = _file()
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(read_own(file))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
@@ -140,11 +141,5 @@ def _tables(document: Mapping[str, Any]) -> dict[NoteKind, dict[str, str]]:
 def _write(document: Mapping[str, Any]) -> None:
     """In place of the file before at once: a full disk, or a kill, leaves that as it was."""
     file = _file()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_suffix(f".{os.getpid()}.new")
-    try:
-        new.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        new.replace(file)
-    except OSError:
-        new.unlink(missing_ok=True)
-        raise
+    own_folder(file.parent)
+    write_whole({file: json.dumps(document, indent=1, ensure_ascii=False) + "\n"})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from llmtop import __version__
 from llmtop.errors import FileError
 from llmtop.facts import OriginFact
+from llmtop.files import own_folder
 from llmtop.model import NS_PER_S
 from llmtop.recording.writer import RecordingWriter
 from llmtop.state import state_folder
@@ -56,8 +57,9 @@ def new_path(folder: Path | None = None, prefix: str = "", suffix: str = "") -> 
     Raises:
         OSError: There is no such folder, and none can be made.
     """
-    folder = folder or recordings_folder()
-    folder.mkdir(parents=True, exist_ok=True)
+    if folder is None:
+        folder = own_folder(recordings_folder())
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     stem = f"{prefix}{datetime.now().astimezone():%Y%m%d-%H%M%S}{suffix}"
     names = (f"{stem}{more}{SUFFIX}" for more in ("", *(f"-{i}" for i in range(2, 100))))
     return next(path for name in names if not (path := folder / name).exists())

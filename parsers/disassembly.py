@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from llmtop import programs
 from llmtop.model import Unknown
 from llmtop.text import clean
 
@@ -32,21 +32,24 @@ _INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,12})\*/\s+([^/\s][^;]*?)\s*;")
 
 def disassemblers() -> Iterator[Path]:
     """Those that this machine has, the best first."""
-    path = os.pathsep.join(filter(None, (os.environ.get("PATH", ""), *_folders())))
+    of_packages = (folder for package in sys.path for pattern in _OF_PACKAGES for folder in _newest(package, pattern))
+    own = [str(Path(sys.prefix, "bin")), *of_packages]
     for tool in ("nvdisasm", "cuobjdump"):
-        if found := shutil.which(tool, path=path):
+        if found := programs.find(tool, also=_folders(), own=own):
             yield Path(found)
 
 
 def _folders() -> Iterator[str]:
     """Where they are beside the PATH; of several versions the newest first."""
-    yield str(Path(sys.prefix, "bin"))
     for variable in ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX"):
         if root := os.environ.get(variable):
             yield str(Path(root, "bin"))
-    patterns = [("/", one) for one in _FOLDERS] + [(package, one) for package in sys.path for one in _OF_PACKAGES]
-    for root, pattern in patterns:
-        yield from sorted(map(str, Path(root).glob(pattern)), reverse=True)
+    for pattern in _FOLDERS:
+        yield from _newest("/", pattern)
+
+
+def _newest(root: str, pattern: str) -> list[str]:
+    return sorted(map(str, Path(root).glob(pattern)), reverse=True)
 
 
 def disassembled(cubin: Iterable[bytes], functions: Sequence[tuple[int, str]]) -> Texts | Unknown:
@@ -74,8 +77,8 @@ def _run(tool: Path, cubin: Path, functions: Sequence[tuple[int, str]]) -> Texts
     indices, names = (",".join(map(str, one)) for one in zip(*functions, strict=True))
     how = ["-c", "-fun", indices] if tool.name == "nvdisasm" else ["-sass", "-fun", names]
     try:
-        done = subprocess.run(
-            [tool, *how, cubin], capture_output=True, stdin=subprocess.DEVNULL, timeout=_SECONDS, check=False
+        done = programs.run(
+            [str(tool), *how, str(cubin)], capture_output=True, stdin=subprocess.DEVNULL, timeout=_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Unknown(f"{tool.name} did not run: {clean(str(error))}", REMEDY)

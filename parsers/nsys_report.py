@@ -20,7 +20,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
+from llmtop import programs
 from llmtop.errors import FileError
+from llmtop.files import own_folder
 from llmtop.frozen import frozen
 from llmtop.parsers import progress
 from llmtop.text import clean
@@ -78,10 +80,10 @@ def exported(path: Path) -> Path:
         FileError: No nsys here can make one: the message says which is needed, and the command.
     """
     cached = _folder() / f"{_key(path)}.sqlite"
-    if cached.exists():
-        with suppress(OSError):
-            os.utime(cached)  # the least used ones go first
-        return cached
+    with suppress(OSError):  # a folder of another user's is told where something is to be written
+        if cached.exists() and own_folder(cached.parent):
+            os.utime(cached, follow_symlinks=False)  # the least used ones go first
+            return cached
     program = _program_for(path)
     with _draft(path, cached) as draft:
         _export(program, path, draft)
@@ -136,7 +138,7 @@ def _program_for(path: Path) -> NsysProgram:
     if found is not None and found.version[: len(needed)] >= needed[: len(found.version)]:
         return found
     which = f"nsys {_written(needed[:3])}" if needed else f"the nsys that wrote it ({_NEWEST_OF_ONE_FORM} at most)"
-    here = f"the newest here is {_written(found.version)}" if found is not None else "none is here"
+    here = f"the newest here is {_written(found.version)}" if found is not None else clean(programs.why_none("nsys"))
     raise FileError(
         f"{path} is an Nsight Systems report, which only nsys can read: it takes {which} or a newer one, and {here}; "
         f"where there is one, run {_command(path)} and open the result"
@@ -148,9 +150,9 @@ def _command(path: Path) -> str:
 
 
 def _programs() -> Iterator[NsysProgram]:
-    on_path = shutil.which("nsys")
+    on_path = programs.find("nsys")
     installed = (str(found) for place in _PLACES for found in sorted(Path("/").glob(place)))
-    places = [*([on_path] if on_path else []), *installed]
+    places = [*([on_path] if on_path else []), *filter(programs.is_trusted, installed)]
     for name in dict.fromkeys(map(os.path.realpath, places)):
         version = _version_of(name)
         if version:
@@ -159,7 +161,7 @@ def _programs() -> Iterator[NsysProgram]:
 
 def _version_of(program: str) -> Version:
     try:
-        said = subprocess.run(
+        said = programs.run(
             [program, "--version"], capture_output=True, timeout=_VERSION_S, stdin=subprocess.DEVNULL, check=True
         ).stdout
     except (OSError, subprocess.SubprocessError):
@@ -176,7 +178,7 @@ def _draft(report: Path, target: Path) -> Iterator[Path]:
     """A file beside the target that becomes it once it is whole; what is there of it goes otherwise."""
     draft = target.with_name(f"{os.getpid()}-{target.name}.part")
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own_folder(target.parent)
         _make_room(target.parent, LARGEST - report.stat().st_size)
         yield draft
         draft.replace(target)
@@ -222,7 +224,7 @@ def _reason(said: bytes) -> str:
 def _watched(command: list[str], report: Path, draft: Path) -> bytes:
     """The last that a program says; it ends with this, whatever happens. A failed one leaves no export."""
     try:
-        process = subprocess.Popen(
+        process = programs.start(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import tempfile
 from typing import TYPE_CHECKING
 
+from llmtop import programs
 from llmtop.errors import FileError
 from llmtop.parsers import progress
 from llmtop.text import clean
@@ -54,13 +53,14 @@ def printed(path: Path, *question: str) -> Iterator[str]:
     Raises:
         FileError: There is no perf, or it cannot read the file.
     """
-    perf = shutil.which("perf")
+    perf = programs.find("perf")
     if perf is None:
-        raise FileError(f"{path} can only be read by perf: sudo apt install linux-perf; or {_ELSEWHERE}")
+        why = clean(programs.why_none("perf"))
+        raise FileError(f"{path} can only be read by perf, and {why}: sudo apt install linux-perf; or {_ELSEWHERE}")
     command = [perf, question[0], "--force", "-i", str(path.absolute()), *question[1:]]
-    environment = {**os.environ, "DEBUGINFOD_URLS": "", "LC_ALL": "C"}
+    environment = programs.environment(DEBUGINFOD_URLS="", LC_ALL="C", PERF_CONFIG="/dev/null")
     with tempfile.TemporaryFile() as complaints:
-        process = subprocess.Popen(
+        process = programs.start(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

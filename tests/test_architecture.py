@@ -218,3 +218,38 @@ def test_what_runs_as_root_needs_nothing_of_llmtop() -> None:
     loaded = set(subprocess.run(isolated, capture_output=True, text=True, check=True).stdout.split())
     assert loaded >= {*names, "tracing.wire"}
     assert {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names == {"tracing", "__main__"}
+
+
+STARTS = {"subprocess.Popen", "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.check_output"}
+STARTS |= {"os.system", "os.popen", "os.posix_spawn", "os.posix_spawnp", "os.startfile", "pty.spawn", "shutil.which"}
+MAY_START = re.compile(r"subprocess|multiprocessing|concurrent|spawn|os\.(exec|system|popen)|\bpty\b|which")
+START_ELSEWHERE = {
+    "llmtop/programs.py": "the place where programs are started",
+    "llmtop/remedies.py": "looks programs up to name them in advice, and starts none",
+    "llmtop/servers/supervise.py": "the user's own command, where the user stands; imports nothing of llmtop",
+    "collectors/tracing/helper/child.py": "runs under the system's Python, without llmtop; gets absolute paths",
+    "tui/guardian.py": "posix_spawn of its own file by -I -S: it must cost a start nothing",
+}
+
+
+def test_programs_are_started_in_one_place() -> None:
+    """By `llmtop.programs`: elsewhere the current folder would be searched for programs and modules."""
+    found = {
+        str(path.relative_to(ROOT))
+        for folder in ("llmtop", "collectors", "parsers", "tui")
+        for path in (ROOT / folder).rglob("*.py")
+        if MAY_START.search(text := path.read_text(encoding="utf-8"))
+        and any(_starts(node) for node in ast.walk(ast.parse(text)))
+    }
+    assert found == START_ELSEWHERE.keys()
+
+
+def _starts(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return any(f"{node.module}.{one.name}" in STARTS or node.module == "multiprocessing" for one in node.names)
+    if isinstance(node, ast.Import):
+        return any(one.name.partition(".")[0] in ("multiprocessing", "pty", "concurrent") for one in node.names)
+    if not isinstance(node, ast.Call):
+        return False
+    called = ast.unparse(node.func)
+    return called in STARTS or called.startswith(("os.exec", "os.spawn", "asyncio.create_subprocess"))

@@ -22,11 +22,11 @@ from textual.theme import Theme
 from textual.widget import Widget
 
 from llmtop.errors import LlmtopError
+from llmtop.files import new_stem, write_whole
 from llmtop.model import Issue, Severity
 from llmtop.text import clean, hide_keys
 from llmtop.tui.driver import TerminalApp, TerminalDriver
 from llmtop.tui.faults import FaultBorder, border_around, fault_text
-from llmtop.tui.files import new_stem, write_whole
 from llmtop.tui.gate import FrameGate
 from llmtop.tui.idle_keys import bind_idle_keys, why_idle
 from llmtop.tui.key_names import key_name
@@ -259,7 +259,8 @@ class LlmtopApp(TerminalApp[int]):
                 {
                     stem.with_suffix(".svg"): hide_keys(self.export_screenshot()),
                     stem.with_suffix(".txt"): hide_keys(self.screen_text()),
-                }
+                },
+                is_new=True,
             )
         except OSError as error:
             self.notify(f"no screenshot: {clean(str(error))}", severity="error", markup=False)

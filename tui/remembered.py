@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from llmtop.files import own_folder, read_own, write_whole
 from llmtop.state import state_folder
 from llmtop.text import clean
-from llmtop.tui.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ MOST_COLUMNS: Final = 12
 def remembered_columns() -> tuple[str, ...]:
     """The metrics that stand in the kernel table; none where nothing is kept, or nobody can read it."""
     try:
-        kept = json.loads(_file().read_text(encoding="utf-8"))
+        kept = json.loads(read_own(_file()))
     except (OSError, ValueError):
         return ()
     names = kept.get(_COLUMNS) if isinstance(kept, dict) else None
@@ -36,10 +36,8 @@ def remember_columns(names: Sequence[str]) -> None:
         OSError: They cannot be written.
     """
     file = _file()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_suffix(".new")
-    write_whole({new: json.dumps({_COLUMNS: list(names)}, indent=1) + "\n"})
-    new.replace(file)
+    own_folder(file.parent)
+    write_whole({file: json.dumps({_COLUMNS: list(names)}, indent=1) + "\n"})
 
 
 def _file() -> Path:

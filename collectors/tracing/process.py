@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from llmtop import programs
 from llmtop.collectors import children
 from llmtop.collectors.tracing.helper.child import Child, ending
 from llmtop.text import clean
@@ -53,10 +54,12 @@ class HelperProcess(Child):
     """
 
     def __init__(self, arguments: list[str], *, program: tuple[str, ...], sudo: bool = False) -> None:
-        prefix = ["sudo", "-n"] if sudo else []
+        prefix = [programs.find("sudo") or "/usr/bin/sudo", "-n"] if sudo else []
         # Through sudo its parent is sudo: there the end of standard input tells it that we are gone.
         parent = [] if sudo else ["--parent", str(os.getpid())]
-        super().__init__([*prefix, *program, *arguments, *parent], has_input=True, is_bound=False)
+        super().__init__(
+            [*prefix, *program, *arguments, *parent], has_input=True, env=programs.environment(), is_bound=False
+        )
         _widen(self.fileno())
         self._pids = {self.process.pid}
         children.note(self.process.pid)

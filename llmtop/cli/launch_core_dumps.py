@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from llmtop.collectors.core_dump_places import ENABLED, FILE, FLAGS, flags_warning
 from llmtop.errors import FileError, UsageError
+from llmtop.files import own_folder
 from llmtop.frozen import frozen
 from llmtop.servers.follow import CONTAINER_CLIENTS, client_of
 from llmtop.state import state_folder
@@ -84,9 +85,10 @@ def _made(folder: str) -> Path:
             f"--coredump: a % in {clean(str(path))} means something else to the driver; name another folder"
         )
     try:
+        path = path if folder else own_folder(path)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        why = error.strerror
+        why = error.strerror or error
         raise FileError(
             f"no core dumps can go to {clean(str(path))}: {why}; name another folder: --coredump DIR"
         ) from error

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from llmtop.cli.moments import add_at_argument
 from llmtop.cli.output import add_output_argument
 from llmtop.errors import ApartError, FileError, UsageError
+from llmtop.files import whole_file, write_whole
 from llmtop.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -378,7 +379,7 @@ def _print_trace(trace: Trace, path: Path | None) -> None:
         write_perfetto(trace, sys.stdout.buffer)
         return
     try:
-        with path.open("wb") as file:
+        with whole_file(path) as file:
             write_perfetto(trace, file)
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror}") from error
@@ -391,7 +392,6 @@ def write_parts(path: Path, parts: Iterable[str]) -> None:
         FileError: It cannot be written.
     """
     try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            file.writelines(parts)
+        write_whole({path: parts})
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror}") from error

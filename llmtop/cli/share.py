@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from llmtop.cli.moments import add_at_argument
 from llmtop.cli.output import new_file
 from llmtop.errors import FileError, UsageError
+from llmtop.files import whole_file
 from llmtop.text import clean, redact, shorten
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _write(args: argparse.Namespace, copy: Path) -> None:
 
     trace = recorded_at(copy, args.at or "") if args.html else None  # before there is a file
     try:
-        with args.output.open("xb") as file:
+        with whole_file(args.output, is_new=True) as file:
             if trace is None:
                 file.write(copy.read_bytes())
                 return

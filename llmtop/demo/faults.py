@@ -11,13 +11,13 @@ import mmap
 import os
 import resource
 import socket
-import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
+from llmtop import programs
 from llmtop.demo.lifeline import name_thread
 
 Part: TypeAlias = Literal["engine", "server"]
@@ -165,7 +165,7 @@ class Forks(StagedFault):
     """Each step starts a process and waits for its end, as of one that asks a tool how much memory is free."""
 
     def before_step(self) -> None:
-        subprocess.run(["sleep", f"{_HELD_S}"], check=True)
+        programs.run(["/bin/sleep", f"{_HELD_S}"], check=True)
 
 
 class Sleep(StagedFault):

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from llmtop import programs
 from llmtop.demo.faults import Paging
 from llmtop.demo.lifeline import child_environment
 from llmtop.demo.limits import cpu_quota, why_no_quota
@@ -116,8 +117,8 @@ def _neighbours(count: int, cpus: set[int] | None = None) -> Iterator[None]:
     """Programs that compute all the time, on all CPUs or some."""
     with ExitStack() as stack:
         for _ in range(count):
-            started = subprocess.Popen(
-                [sys.executable, "-c", _NEIGHBOUR],
+            started = programs.start(
+                [sys.executable, *programs.ALONE, "-c", _NEIGHBOUR],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -13,6 +13,8 @@ import signal
 import threading
 from pathlib import Path
 
+from llmtop import programs
+
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 
@@ -53,7 +55,8 @@ def exit_on_signals() -> None:
 
 def child_environment() -> dict[str, str]:
     """The environment of the demo's processes: this very llmtop, one BLAS thread, no buffered log."""
-    root = str(Path(__file__).parents[2])
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    # Relative ones, and empty ones, would be the current folder.
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    paths = [str(Path(__file__).resolve().parents[2]), *(path for path in given if path.startswith("/"))]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    return programs.environment(**threads, PYTHONPATH=os.pathsep.join(paths), PYTHONUNBUFFERED="1")

@@ -13,6 +13,7 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+from llmtop import programs
 from llmtop.demo.lifeline import child_environment
 from llmtop.demo.options import Options
 from llmtop.errors import LlmtopError
@@ -145,8 +146,8 @@ class DemoServer:
         self._reader.join(_STOP_S)
 
     def _start(self, module: str, flags: list[str], *descriptors: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-m", module, *flags, f"--lifeline={self._their_lifeline}"],
+        return programs.start(
+            [sys.executable, "-P", "-m", module, *flags, f"--lifeline={self._their_lifeline}"],
             stdin=subprocess.DEVNULL,
             stdout=self._output_end,
             stderr=subprocess.STDOUT,

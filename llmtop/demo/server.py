@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
+from llmtop import programs
 from llmtop.demo.faults import Faults
 from llmtop.demo.lifeline import child_environment, exit_on_signals, name_thread, terminate_at_end_of
 from llmtop.demo.metrics import Metrics, Timeline
@@ -127,8 +128,8 @@ class EngineClient:
     def __init__(self, options: Options) -> None:
         self._control, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "llmtop.demo.engine", "--control", str(theirs.fileno()), *options.flags()],
+            self._process = programs.start(
+                [sys.executable, "-P", "-m", "llmtop.demo.engine", "--control", str(theirs.fileno()), *options.flags()],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env=child_environment(),

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from llmtop import procfs
+from llmtop import foreign, procfs
 from llmtop.facts import TargetFact
 from llmtop.frozen import frozen
 from llmtop.model import Engine, Fact, Unknown
 from llmtop.text import clean, redact
 
 _CONFIG_BYTES = 1 << 20
-_CONFIG_KEYS = 300
-"""More values than this is no model's configuration."""
-_CONFIG_TEXT = 200
-"""Longer texts are chat templates and the like."""
+_CONFIG_TEXT = 40
+"""Longer texts are names of no model type or number format."""
+_UNANSWERED = Unknown(
+    "the file system of the model's folder does not answer: its config.json could not be read",
+    "say the dtype: llmtop --attach PID --dtype bf16",
+)
 _WEIGHT_FILES = ("model*.safetensors", "*.safetensors", "pytorch_model*.bin")
 """The first kind that is there: some models come in two formats side by side."""
 _DTYPES = {
@@ -89,6 +92,7 @@ def model_facts(engine: Engine, argv: Sequence[str], pid: int, proc: Path = proc
         why = Unknown(f"the command line of {engine.title} names no model", "its metrics may: see the server pane")
         return ModelFacts(why, Unknown("the model is not known", why.remedy))
     folder, config = _configuration(name, pid, proc)
+    is_unanswered, config = config is None, config or {}
     quantization = flag(argv, "--quantization", "-q", "--quantize") or _text(
         config, "quantization_config", "quant_method"
     )
@@ -99,8 +103,8 @@ def model_facts(engine: Engine, argv: Sequence[str], pid: int, proc: Path = proc
         more[TargetFact.MODEL_PATH] = clean(redact(name))
     return ModelFacts(
         clean(redact(alias or name)),
-        _dtype(engine, argv, name, config, quantization),
-        more | _weights(folder, name, pid, proc),
+        _dtype(engine, argv, name, config, quantization, is_unanswered=is_unanswered),
+        more | ({} if is_unanswered else _weights(folder, name, pid, proc)),
         _single_values(config),
     )
 
@@ -114,7 +118,13 @@ def _model_name(engine: Engine, argv: Sequence[str]) -> str | None:
 
 
 def _dtype(
-    engine: Engine, argv: Sequence[str], model: str, config: Mapping[str, Any], quantization: str | None
+    engine: Engine,
+    argv: Sequence[str],
+    model: str,
+    config: Mapping[str, Any],
+    quantization: str | None,
+    *,
+    is_unanswered: bool,
 ) -> Fact:
     if (gguf := _GGUF_TYPE.search(model)) is not None:
         return clean(gguf[1].lower())
@@ -124,6 +134,8 @@ def _dtype(
     given = flag(argv, *engine.dtype_flags)
     if given is None or given == "auto":
         given = _text(config, "dtype") or _text(config, "torch_dtype") or _text(config, "text_config", "torch_dtype")
+    if given is None and is_unanswered:
+        return _UNANSWERED
     if given is None:
         return Unknown(
             "neither the command line nor a config.json that can be read says the model's dtype",
@@ -137,23 +149,42 @@ def _text(config: Mapping[str, Any], *keys: str) -> str | None:
     value: object = config
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
-    return value if isinstance(value, str) else None
+    return value if isinstance(value, str) and len(value) <= _CONFIG_TEXT else None
 
 
-def _configuration(model: str, pid: int, proc: Path) -> tuple[Path | None, Mapping[str, Any]]:
-    """The model's config.json and where it is, seen with the server's eyes: in its container, from where it runs."""
-    for folder in _folders(model, pid, proc):
-        try:
-            with (folder / "config.json").open("rb") as file:
-                content = json.loads(file.read(_CONFIG_BYTES))
-        except (OSError, ValueError, RecursionError):
-            continue
-        if isinstance(content, Mapping):
-            return folder, content
-    return None, {}
+def _configuration(model: str, pid: int, proc: Path) -> tuple[str, Mapping[str, Any] | None]:
+    """The model's folder, seen with the server's eyes, and its config.json; None where that does not answer."""
+    try:
+        for folder in _folders(model, pid, proc):
+            try:
+                content = json.loads(foreign.read(pid, f"{folder}/config.json", _CONFIG_BYTES, proc))
+            except TimeoutError:
+                raise
+            except (OSError, ValueError, RecursionError):
+                continue
+            if isinstance(content, Mapping):
+                return folder, content
+    except TimeoutError:
+        return "", None
+    return "", {}
 
 
+_MOST_SNAPSHOTS = 8
+"""Versions of a model in a download cache that are looked into."""
 _QUANTIZATION_KEYS = ("bits", "group_size", "zero_point", "sym")
+CONFIG_TEXTS = frozenset(("model_type", "dtype", "torch_dtype"))
+CONFIG_NUMBERS = frozenset(
+    (
+        *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size"),
+        *("intermediate_size", "ffn_dim", "n_inner", "tie_word_embeddings", "kv_lora_rank", "q_lora_rank"),
+        *("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "num_local_experts", "num_experts", "n_routed_experts"),
+        *("num_experts_per_tok", "experts_per_token", "moe_intermediate_size", "shared_expert_intermediate_size"),
+        *("first_k_dense_replace", "n_shared_experts", *(f"quantization_config.{key}" for key in _QUANTIZATION_KEYS)),
+    )
+)
+"""What the arithmetic of `llmtop.analysis.roofline.model_facts` uses. Nothing else of a stranger's file is kept."""
+NOT_ATTENTION = re.compile(r"[a-z]{0,12}_?(mamba|ssm|linear_num|rwkv|lru_width)[a-z_]{0,24}")
+"""Likewise: names of what layers have that are not attention."""
 
 
 def _single_values(config: Mapping[str, Any]) -> dict[str, Fact]:
@@ -163,47 +194,45 @@ def _single_values(config: Mapping[str, Any]) -> dict[str, Fact]:
     if isinstance(quantization, Mapping):
         values |= {f"quantization_config.{key}": quantization.get(key) for key in _QUANTIZATION_KEYS}
     return {
-        clean(key): clean(value) if isinstance(value, str) else value
-        for key, value in list(values.items())[:_CONFIG_KEYS]
-        if isinstance(value, int) or (isinstance(value, str) and len(value) <= _CONFIG_TEXT)
+        key: clean(value) if isinstance(value, str) else value
+        for key, value in values.items()
+        if (key in CONFIG_TEXTS and isinstance(value, str) and len(value) <= _CONFIG_TEXT)
+        or ((key in CONFIG_NUMBERS or NOT_ATTENTION.fullmatch(key)) and isinstance(value, int))
     }
 
 
-def _weights(folder: Path | None, model: str, pid: int, proc: Path) -> dict[str, Fact]:
+def _weights(folder: str, model: str, pid: int, proc: Path) -> dict[str, Fact]:
     """Bytes of the files that hold the weights; nothing where they cannot be seen."""
     if model.endswith(".gguf"):
-        total = sum(_bytes(file) for file in _folders(model, pid, proc)[:1])
+        where, _, name = next(_folders(model, pid, proc)).rpartition("/")
+        wanted = [(where, glob.escape(name))]
     else:
-        sizes = (sum(_bytes(file) for file in _files(folder, pattern)) for pattern in _WEIGHT_FILES)
-        total = next((size for size in sizes if size), 0)
+        wanted = [(folder, pattern) for pattern in _WEIGHT_FILES if folder]
+    try:
+        found = (foreign.sizes(pid, where, pattern, proc) for where, pattern in wanted)
+        total = next((size for sizes in found if (size := sum(filter(None, sizes.values())))), 0)
+    except OSError:
+        return {}
     return {TargetFact.WEIGHTS_BYTES: total} if total else {}
 
 
-def _files(folder: Path | None, pattern: str) -> list[Path]:
-    try:
-        return list(folder.glob(pattern)) if folder is not None else []
-    except OSError:
-        return []
+def _folders(model: str, pid: int, proc: Path) -> Iterator[str]:
+    """Where a model may be, as the process sees it.
 
-
-def _bytes(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        return 0
-
-
-def _folders(model: str, pid: int, proc: Path) -> list[Path]:
-    root = proc / str(pid) / "root"
+    Raises:
+        TimeoutError: A file system does not answer.
+    """
+    yield str(Path(procfs.read_link(f"{proc}/{pid}/cwd") or "/", model))
     if model.startswith("/"):
-        return [root / model.lstrip("/")]
-    here = procfs.read_link(f"{proc}/{pid}/cwd") or "/"
-    snapshots = root / _hub(pid, proc).lstrip("/") / f"models--{model.replace('/', '--')}" / "snapshots"
+        return
+    snapshots = f"{_hub(pid, proc)}/models--{model.replace('/', '--')}/snapshots"
     try:
-        cached = sorted(snapshots.iterdir())
+        names = sorted(foreign.sizes(pid, snapshots, "*", proc))
+    except TimeoutError:
+        raise
     except OSError:
-        cached = []
-    return [root / here.lstrip("/") / model, *cached]
+        return
+    yield from (f"{snapshots}/{name}" for name in names[:_MOST_SNAPSHOTS])
 
 
 def _hub(pid: int, proc: Path) -> str:

@@ -8,13 +8,12 @@ its users would. Nothing is changed in any container.
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from llmtop import procfs
+from llmtop import procfs, programs
 from llmtop.errors import TargetError, no_process
 
 _MONITORS = {
@@ -96,15 +95,15 @@ def _tops(pids: Sequence[int], proc: Path) -> list[int]:
 
 def _told_by_clients(container: str) -> Iterator[int]:
     """What a container's client says; one whose service is not there, or that knows no such container, says nothing."""
-    for client in filter(shutil.which, _CLIENTS):
+    for client in filter(None, map(programs.find, _CLIENTS)):
         command = [client, "inspect", "--format", "{{.State.Pid}}", container]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S, check=False)
+            done = programs.run(command, capture_output=True, text=True, timeout=_ASK_S, check=False)
         except (OSError, subprocess.TimeoutExpired):
             continue
         said = done.stdout.strip()
         if done.returncode == 0 and said == "0":
-            raise TargetError(f"the container {container} does not run: {client} start {container}")
+            raise TargetError(f"the container {container} does not run: {Path(client).name} start {container}")
         if done.returncode == 0 and said.isdecimal():
             yield int(said)
             return

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from llmtop import procfs
+from llmtop import procfs, programs
 from llmtop.errors import TargetError
 from llmtop.lines import MAX_LINES, Lines
 from llmtop.text import clean
@@ -164,8 +164,8 @@ def _start_supervisor(control: socket.socket, capture: bool, env: Mapping[str, s
     """Start the supervisor with the socket. The command's words are not in its argv: it is no server itself."""
     if capture:
         env = {"PYTHONUNBUFFERED": "1", **env}  # or a Python server's log would arrive in blocks of 8 kB
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(_SUPERVISOR), str(control.fileno())],
+    return programs.start(
+        [sys.executable, *programs.ALONE, str(_SUPERVISOR), str(control.fileno())],
         stdin=subprocess.DEVNULL if capture else None,
         stdout=subprocess.PIPE if capture else None,
         stderr=subprocess.STDOUT if capture else None,
@@ -173,4 +173,5 @@ def _start_supervisor(control: socket.socket, capture: bool, env: Mapping[str, s
         pass_fds=(control.fileno(),),
         start_new_session=True,
         env=dict(env),
+        cwd=None,  # that of the command
     )

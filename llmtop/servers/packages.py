@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from llmtop import procfs
+from llmtop import foreign, procfs
 from llmtop.facts import TargetFact
 from llmtop.model import Engine, Fact
 from llmtop.text import clean
@@ -29,7 +29,7 @@ def _version(package: str, pid: int, start_ticks: int, proc: Path) -> str:
     named = re.compile(rf"{re.escape(package)}-(\d[\w.+!]*)\.(?:dist|egg)-info\Z")
     for folder in _folders(pid, proc):
         try:
-            names = [entry.name for entry in Path(f"{proc}/{pid}/root{folder}").iterdir()]
+            names = foreign.sizes(pid, folder, f"{package}-*", proc)
         except OSError:
             continue
         found = next((match[1] for name in names if (match := named.match(name))), "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from llmtop import procfs, settings
+from llmtop import foreign, procfs, settings
 from llmtop.facts import TargetFact
 from llmtop.model import Engine, Fact, Feature, Unknown
 from llmtop.servers import command_line
@@ -13,6 +13,9 @@ from llmtop.servers.command_line import ModelFacts
 from llmtop.text import clean, redact
 
 _FILE_BYTES = 1 << 18
+_UNANSWERED = Unknown(
+    "the file system of the server's file of flags does not answer", "see whether it is mounted: ls may hang as well"
+)
 _TITLED = Unknown(
     "the server has written a title over its command line", "what started it has it: a unit, a container, a script"
 )
@@ -21,7 +24,7 @@ _TITLED = Unknown(
 def told(
     engine: Engine,
     argv: Sequence[str],
-    config: Mapping[str, str],
+    config: Mapping[str, str] | Unknown,
     pid: int,
     model: ModelFacts,
     proc: Path = procfs.PROC,
@@ -38,6 +41,8 @@ def told(
     """
     if (why := _why_unseen(argv, pid, proc)) is not None:
         return settings.untold(why)
+    if isinstance(config, Unknown):
+        return settings.untold(config)
     facts = settings.told(engine, argv, config, lambda name: procfs.environment(pid, name, proc))
     facts = {key: clean(redact(value)) if isinstance(value, str) else value for key, value in facts.items()}
     keys = settings.keys_of(Feature.QUANTIZATION, told=True)
@@ -68,25 +73,29 @@ def _stored(model: ModelFacts) -> tuple[str, str]:
     return (settings.OFF, "the model's config.json") if model.config else ("", "")
 
 
-def with_file(argv: Sequence[str], config: Mapping[str, str]) -> tuple[str, ...]:
+def with_file(argv: Sequence[str], config: Mapping[str, str] | Unknown) -> tuple[str, ...]:
     """Arguments with those of a file of flags behind them, for what is asked of the first that is there."""
+    if isinstance(config, Unknown):
+        return tuple(argv)
     return (*argv, *(f"--{name}={value}" for name, value in config.items()))
 
 
-def file_of_flags(engine: Engine, argv: Sequence[str], pid: int, proc: Path = procfs.PROC) -> dict[str, str]:
-    """The values of the file of further flags that a command line names; none where it cannot be read."""
+def file_of_flags(engine: Engine, argv: Sequence[str], pid: int, proc: Path = procfs.PROC) -> dict[str, str] | Unknown:
+    """The values of the file of further flags that a command line names; none where it cannot be read.
+
+    Unknown where its file system does not answer.
+    """
     name = command_line.flag(argv, *engine.config_flags) if engine.config_flags else None
     if name is None:
         return {}
-    root = proc / str(pid) / "root"
-    here = procfs.read_link(f"{proc}/{pid}/cwd") or "/"
-    file = root / name.lstrip("/") if name.startswith("/") else root / here.lstrip("/") / name
+    file = Path(procfs.read_link(f"{proc}/{pid}/cwd") or "/", name)
     try:
-        with file.open(encoding="utf-8", errors="replace") as opened:
-            text = opened.read(_FILE_BYTES)
+        text = foreign.read(pid, str(file), _FILE_BYTES, proc)
+    except TimeoutError:
+        return _UNANSWERED
     except OSError:
         return {}
-    return dict(flags_in(text))
+    return dict(flags_in(text.decode(errors="replace")))
 
 
 def flags_in(text: str) -> Iterator[tuple[str, str]]:

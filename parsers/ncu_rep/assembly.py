@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from llmtop import programs
 from llmtop.model import Unknown
 from llmtop.parsers.disassembly import disassembled
 from llmtop.parsers.ncu_rep.container import Extent
@@ -79,8 +79,8 @@ def _from_reader(
         link = Path(folder, "report.ncu-rep")
         link.symlink_to(file.open_path)
         try:
-            done = subprocess.run(
-                [sys.executable, "-c", _READ, str(link), str(kernel)],
+            done = programs.run(
+                programs.python(_READ, str(link), str(kernel)),
                 input=json.dumps(list(code.addresses)).encode(),
                 capture_output=True,
                 timeout=_SECONDS,

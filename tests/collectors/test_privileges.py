@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -68,7 +67,7 @@ def test_a_helper_goes_through_sudo_where_the_user_wants_it_and_needs_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wants: str, has_sudo: bool, rights: Rights, told: bool
 ) -> None:
     monkeypatch.setenv(privileges.USE_SUDO, wants)
-    monkeypatch.setattr(privileges, "shutil", SimpleNamespace(which=lambda name: "/usr/bin/sudo" if has_sudo else None))
+    monkeypatch.setattr("llmtop.programs.find", lambda name: "/usr/bin/sudo" if has_sudo else None)
     monkeypatch.setattr("os.geteuid", lambda: rights.uid)
     monkeypatch.setattr(privileges, "own_rights", lambda: rights)
     kernel, refusal = machine(tmp_path), privileges.why_no_probes

@@ -77,7 +77,7 @@ def test_refusals_name_the_command_that_changes_them(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(procfs, "read_text", lambda path: files.get(str(path)))
     monkeypatch.setattr(procfs, "read_bytes", lambda path: None)
-    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr("llmtop.programs.find", lambda name, **_: None)
 
     checks = host_checks.checks()
 

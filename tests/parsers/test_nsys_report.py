@@ -153,16 +153,18 @@ def test_an_nsys_that_is_too_old_is_not_asked(
 
 
 def test_without_an_nsys_it_is_said_which_is_needed(report: Path) -> None:
-    assert "nsys 2025.5.2 or a newer one, and none is here" in refusal(report)
+    assert "nsys 2025.5.2 or a newer one, and nsys is not installed" in refusal(report)
     report.write_bytes(OLD)
-    assert "it takes the nsys that wrote it (2023.3 at most) or a newer one, and none is here" in refusal(report)
+    assert "it takes the nsys that wrote it (2023.3 at most) or a newer one, and nsys is not installed" in refusal(
+        report
+    )
 
 
 def test_what_is_no_nsys_is_none(report: Path, install: Installer) -> None:
     install("exit 0").write_text("#!/bin/sh\nexit 3\n")
-    assert "none is here" in refusal(report)
+    assert "nsys is not installed" in refusal(report)
     install("exit 0").write_text("no program")
-    assert "none is here" in refusal(report)
+    assert "nsys is not installed" in refusal(report)
 
 
 def test_why_an_nsys_fails_is_said(report: Path, install: Installer, cache: Path) -> None:

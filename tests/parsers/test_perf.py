@@ -138,7 +138,10 @@ def test_a_recording_has_the_shares_of_perf_report(recording: Path) -> None:
 
 def test_without_perf_a_recording_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(FileError, match=r"can only be read by perf: sudo apt install linux-perf; or print it where it"):
+    with pytest.raises(
+        FileError,
+        match=r"can only be read by perf, and perf is not installed: sudo apt install linux-perf; or print it where it",
+    ):
         read(tmp_path, b"PERFILE2" + bytes(96))
 
 

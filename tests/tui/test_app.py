@@ -252,7 +252,7 @@ async def test_what_keys_write_and_copy_has_no_keys(tmp_path: Path, monkeypatch:
 def test_on_a_full_disk_no_broken_file_is_left(tmp_path: Path) -> None:
     """A limit on a file's size ends a write as a full disk does: after a part of it."""
     code = (
-        "import resource, sys; from pathlib import Path; from llmtop.tui.files import write_whole\n"
+        "import resource, sys; from pathlib import Path; from llmtop.files import write_whole\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); folder = Path(sys.argv[1])\n"
         "try: write_whole({folder / 'a.svg': 'x', folder / 'a.txt': 'y' * 9999})\n"
         "except OSError as error: print(type(error).__name__, sorted(folder.iterdir()))"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
+from llmtop.files import new_stem, write_whole
 from llmtop.model import Unknown
 from llmtop.text import clean, hide_keys
 from llmtop.tui.aside import Analysed, analyse_on_thread
 from llmtop.tui.contents import Contents, Holder, lines_of, row_lines
 from llmtop.tui.faults import FaultBorder, fault_text
-from llmtop.tui.files import new_stem, write_whole
 from llmtop.tui.panes.base import look_of
 from llmtop.tui.panes.view import View
 
@@ -105,7 +105,7 @@ class HoldingScreen(FaultBorder):
         """On a thread of its own: may only post."""
         try:
             path = new_stem(contents.title).with_suffix(contents.suffix)
-            write_whole({path: hide_keys("".join(contents.written()))})
+            write_whole({path: hide_keys("".join(contents.written()))}, is_new=True)
             failure = ""
         except OSError as error:
             failure = f"not written: {clean(str(error))}"

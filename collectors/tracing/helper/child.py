@@ -67,6 +67,7 @@ class Child:
             stdout=subprocess.PIPE if output is None else output,
             stderr=self._errors,
             bufsize=0,
+            cwd="/",  # a program may read files of the current folder, which may be anybody's
             env=env,
             pass_fds=pass_fds,
             preexec_fn=before_it_begins if is_bound else None,

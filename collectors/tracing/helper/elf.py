@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
+import signal
 import struct
+import time
 import weakref
 from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
+
+from .system import regular_file
 
 _HEADER = struct.Struct("<16s HHI QQQ I HHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -31,15 +37,56 @@ _FUNCTION, _INDIRECT_FUNCTION = 2, 10
 _FUNCTION_INFOS = frozenset(info for info in range(256) if info & 15 in (_FUNCTION, _INDIRECT_FUNCTION))
 _CHUNK = 1 << 16
 """Symbols that are sorted at a time: all of libtorch's at once would take 50 MB for a moment."""
-_MOST_SYMBOLS = 1 << 24
-"""That are read of one table: one that claims more is damaged."""
+_MOST_SECTIONS = 1 << 12
+"""Libraries have some tens; with debugging information a hundred."""
+_MOST_SEGMENTS = 1 << 8
+_MOST_AT_ONCE = 1 << 26
+"""Bytes of a table that is taken in whole: names of a library's functions. libtorch has half of it."""
+_MOST_BYTES = 1 << 28
+"""Of one file's tables together."""
+_READ_S = 1.0
+"""Processor time for the tables of one file: a million symbols take a fifth."""
+_READ_ALL_S = 10.0
+"""Likewise for all files of one process."""
 _BACK = 8
 """Functions before the nearest that are tried: one may lie within another."""
+_REFERENCE = re.compile(rb"[ST][0-9A-Z]*_")
+_FEW_REFERENCES = 30
+"""They make a name at most 3 ** 10 times as long: 20 ms."""
+_WRITE_OUT_S = 0.1
+_MOST_REFUSED = 3
+"""Of the names of one file; then the others stay as they are."""
 _LONGEST_NAME, _LONGEST_WANTED = 4096, 256
 
 
 class ElfError(ValueError):
     """This is no ELF file that can be read here: 64 bits, little-endian."""
+
+
+class ReadingTime:
+    """The processor time that files of each process have taken: a process of absurd files loses its own names only."""
+
+    def __init__(self) -> None:
+        self._spent_s: dict[int, float] = {}
+
+    @contextmanager
+    def of(self, pid: int) -> Iterator[None]:
+        """Read one file of a process.
+
+        Raises:
+            ElfError: Those before have taken too long.
+        """
+        if self._spent_s.get(pid, 0.0) > _READ_ALL_S:
+            raise ElfError("the files of its process take too long")
+        began_s = time.thread_time()
+        try:
+            yield
+        finally:
+            self._spent_s[pid] = self._spent_s.get(pid, 0.0) + time.thread_time() - began_s
+
+    def forget(self, pid: int) -> None:
+        """The process has ended, or runs another program."""
+        self._spent_s.pop(pid, None)
 
 
 class _Section(NamedTuple):
@@ -81,11 +128,15 @@ class Elf:
 
     def __init__(self, descriptor: int) -> None:
         self._size = os.fstat(descriptor).st_size
+        self._left = _MOST_BYTES
+        self._began_s = time.thread_time()
         ident, *_, segments_at, sections_at, _, _, segment_size, segments, section_size, sections, _ = _HEADER.unpack(
             self.read(descriptor, 0, _HEADER.size)
         )
         if not ident.startswith(_LITTLE_64) or segment_size != _SEGMENT.size or section_size not in (0, _SECTION.size):
             raise ElfError("not an ELF file of 64 bits, little-endian")
+        if sections > _MOST_SECTIONS or segments > _MOST_SEGMENTS:
+            raise ElfError("it claims more tables than a library has")
         self._loads: list[tuple[int, int, int]] = [
             (offset, size, address)
             for kind, _, offset, address, _, size, _, _ in _SEGMENT.iter_unpack(
@@ -100,6 +151,8 @@ class Elf:
         """The section with the names of a table of symbols."""
         if table.link >= len(self.sections):
             raise ElfError("its symbols name a section that is not there")
+        if table.size > self._left:  # before any of it is read
+            raise ElfError("its tables are larger than a library's")
         return self.sections[table.link]
 
     def address(self, offset: int) -> int | None:
@@ -117,6 +170,9 @@ class Elf:
         """Some of the file."""
         if offset + size > self._size:
             raise ElfError("it ends before its tables do")
+        self._left -= size
+        if size > _MOST_AT_ONCE or self._left < 0 or time.thread_time() - self._began_s > _READ_S:
+            raise ElfError("its tables are larger than a library's")
         data = os.pread(descriptor, size, offset)
         if len(data) != size:
             raise ElfError("it was cut while it was read")
@@ -131,9 +187,9 @@ def exported(path: str, wanted: Collection[str]) -> dict[str, int]:
         ElfError: It is no such library, or a damaged one.
     """
     names = {name.encode(): name for name in wanted}
-    with open(path, "rb") as file:
-        elf = Elf(file.fileno())
-        found = functions_of(elf, file.fileno(), is_exported=True)
+    with regular_file(path) as file:
+        elf = Elf(file)
+        found = functions_of(elf, file, is_exported=True)
         return {names[name]: elf.offset(address) for name, address in found if name in names}
 
 
@@ -143,10 +199,15 @@ def functions_of(elf: Elf, descriptor: int, *, is_exported: bool) -> Iterator[tu
     Raises:
         ElfError: Its tables are damaged.
     """
-    for table in (one for one in elf.sections if one.kind == (_DYNSYM if is_exported else _SYMTAB)):
-        texts = elf.names_of(table)
-        text = elf.read(descriptor, texts.offset, texts.size)
-        symbols = elf.read(descriptor, table.offset, table.size - table.size % _SYMBOL_SIZE)
+    # There is one of each kind (elf(5), SHT_DYNSYM): a file with more of them was made to take our time.
+    table = next((one for one in elf.sections if one.kind == (_DYNSYM if is_exported else _SYMTAB)), None)
+    if table is None:
+        return
+    texts = elf.names_of(table)
+    text = elf.read(descriptor, texts.offset, texts.size)
+    for first in range(0, table.size // _SYMBOL_SIZE, _CHUNK):
+        size = min(_CHUNK, table.size // _SYMBOL_SIZE - first) * _SYMBOL_SIZE
+        symbols = elf.read(descriptor, table.offset + first * _SYMBOL_SIZE, size)
         for at, info, _, section, address, _ in _SYMBOL.iter_unpack(symbols):
             if info & 15 == _FUNCTION and section:
                 yield text[at : at + _LONGEST_WANTED].partition(b"\0")[0], address
@@ -193,6 +254,8 @@ class ElfFunctions:
         self._strings: int
         """Where names lie, if there are any."""
         self._name_of: dict[int, str] = {}
+        self._refused = 0
+        """Names that were too long when they were written out."""
         if chosen is not None:
             self._strings = self._elf.names_of(chosen).offset
             self._runs = list(self._read_runs(descriptor, chosen.offset, chosen.size // _SYMBOL_SIZE))
@@ -229,21 +292,47 @@ class ElfFunctions:
         name = self._name_of.get(place)
         if name is None:
             raw = os.pread(descriptor, _LONGEST_NAME, self._strings + place).partition(b"\0")[0]
-            name = self._name_of[place] = demangled(raw).decode("utf-8", "replace")
+            plain = demangled(raw) if self._refused < _MOST_REFUSED else raw
+            self._refused += plain is None
+            name = self._name_of[place] = (plain or raw).decode("utf-8", "replace")
         return name
 
     def _read_runs(self, descriptor: int, at: int, symbols: int) -> Iterator[_SymbolRun]:
-        for first in range(0, min(symbols, _MOST_SYMBOLS), _CHUNK):
+        for first in range(0, symbols, _CHUNK):
             count = min(_CHUNK, symbols - first)
             run = _SymbolRun(self._elf.read(descriptor, at + first * _SYMBOL_SIZE, count * _SYMBOL_SIZE))
             if run.starts:
                 yield run
 
 
-def demangled(name: bytes) -> bytes:
-    """A C++ function as its source names it; any other name as it is."""
+def demangled(name: bytes) -> bytes | None:
+    """A C++ function as its source names it; any other name as it is. None of one that was made to take our time.
+
+    A name may refer to its own parts, and two hundred letters can so stand for gigabytes. One that refers to many is
+    written out by a child that the kernel ends.
+    """
     if not name.startswith(b"_Z") or len(name) >= _LONGEST_NAME or _cxa_demangle is None:
         return name
+    if len(_REFERENCE.findall(name)) <= _FEW_REFERENCES:
+        return _written_out(name)
+    readable, writable = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, _WRITE_OUT_S)
+            os.write(writable, _written_out(name)[:_LONGEST_NAME])
+        finally:
+            os._exit(0)
+    os.close(writable)
+    with os.fdopen(readable, "rb") as answer:
+        plain = answer.read()
+    os.waitpid(child, 0)
+    return plain or None
+
+
+def _written_out(name: bytes) -> bytes:
+    assert _cxa_demangle is not None
     status = ctypes.c_int()
     found = _cxa_demangle(name, None, None, ctypes.byref(status))
     if not found:

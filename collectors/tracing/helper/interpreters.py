@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 from .elf import Elf, ElfError, Site, functions_of
+from .system import regular_file
 
 _NOTE = 7
 """SHT_NOTE (elf.h)."""
@@ -51,13 +52,13 @@ def collector_sites(path: str) -> Optional[CollectorSites]:
         OSError: The file cannot be read.
         ElfError: It is no ELF file, or a damaged one.
     """
-    with open(path, "rb") as file:
-        elf = Elf(file.fileno())
+    with regular_file(path) as file:
+        elf = Elf(file)
         probes = list(_probes(elf, file))
         begins, ends = (tuple(site for name, site in probes if name == one) for one in (_BEGINS, _ENDS))
         if begins and ends:
             return CollectorSites(begins, ends)
-        functions = list(functions_of(elf, file.fileno(), is_exported=False))
+        functions = [one for one in functions_of(elf, file, is_exported=False) if _is_wanted(one[0])]
     for wanted in _FUNCTIONS:
         found = sorted(
             {elf.offset(address): name.decode() for name, address in functions if wanted.match(name)}.items()
@@ -67,12 +68,16 @@ def collector_sites(path: str) -> Optional[CollectorSites]:
     return None
 
 
-def _probes(elf: Elf, file: BinaryIO) -> Iterator[tuple[bytes, Site]]:
+def _is_wanted(name: bytes) -> bool:
+    return any(wanted.match(name) for wanted in _FUNCTIONS)
+
+
+def _probes(elf: Elf, file: int) -> Iterator[tuple[bytes, Site]]:
     """The probes that CPython has of its own, by name."""
     for section in elf.sections:
         if section.kind != _NOTE or section.size > _MOST_BYTES:
             continue
-        for owner, kind, text in _notes(elf.read(file.fileno(), section.offset, section.size)):
+        for owner, kind, text in _notes(elf.read(file, section.offset, section.size)):
             if (owner, kind) != (_OWNER, _KIND) or len(text) < _PROBE.size:
                 continue
             provider, name, *_ = [*text[_PROBE.size :].split(b"\0"), b""]

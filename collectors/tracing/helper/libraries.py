@@ -14,7 +14,8 @@ from . import elf
 from .elf import Site
 from .functions import COLLECTOR, FUNCTIONS
 from .interpreters import collector_sites
-from .system import read
+from .mounts import ask_first
+from .system import read, regular_file
 
 
 class ProbePoint(NamedTuple):
@@ -50,18 +51,23 @@ class LibraryFiles:
     """Reads each library once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], LibraryFile] = {}
+        self._known: dict[tuple[int, int], LibraryFile | None] = {}
+        self._time = elf.ReadingTime()
 
-    def at(self, path: str, wanted: Collection[str]) -> LibraryFile | None:
+    def at(self, pid: int, path: str, wanted: Collection[str]) -> LibraryFile | None:
         """What lies there; None when the process through which it is seen has just ended, or it is no library."""
         try:
+            ask_first(pid, path.removeprefix(f"/proc/{pid}/root"), path)
             status = os.stat(path)
             identity = (status.st_dev, status.st_ino)
             if identity not in self._known:
-                self._known[identity] = LibraryFile(identity, dict(_points(path, wanted)))
-            return self._known[identity]
-        except (OSError, ValueError):
+                with self._time.of(pid):
+                    self._known[identity] = LibraryFile(identity, dict(_points(path, wanted)))
+        except OSError:
             return None
+        except ValueError:
+            self._known[identity] = None
+        return self._known[identity]
 
 
 def _points(path: str, wanted: Collection[str]) -> Iterator[tuple[str, ProbePoint]]:
@@ -90,9 +96,8 @@ def starts_gently(path: str, place: int) -> bool:
     """
     if platform.machine() != "x86_64":
         return True
-    with open(path, "rb") as library:
-        library.seek(place)
-        first = library.read(2)
+    with regular_file(path) as library:
+        first = os.pread(library, 2, place)
     code = first[1:] if first[:1] == b"\x41" else first[:1]
     return b"\x50" <= code <= b"\x57" or code == b"\x90"
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
-from .elf import ElfError, ElfFunctions
-from .system import read
+from .elf import ElfError, ElfFunctions, ReadingTime
+from .mounts import ask_first
+from .system import read, regular_file
 
 VDSO = "[vdso]"
 UNKNOWN = "[unknown]"
@@ -49,6 +49,7 @@ class Symbols:
         self._patience: dict[int, int] = {}
         self._code: dict[int, Code] = {}
         self._made: dict[int, MadeFunctions] = {}
+        self._time = ReadingTime()
 
     @cached_property
     def _vdso(self) -> Vdso:
@@ -90,7 +91,7 @@ class Symbols:
             name = self._name_in(functions, tgid, region, address) if functions else None
         if name is None and functions is None and code.generated:
             if tgid not in self._made:
-                self._made[tgid] = MadeFunctions(_list_of_made(tgid))
+                self._made[tgid] = MadeFunctions(tgid)
             name = self._made[tgid].name(address)
         if name is None and not region.is_file:
             self._unknown.setdefault(tgid, 0)  # it may be named later
@@ -99,7 +100,7 @@ class Symbols:
     def _functions(self, tgid: int, region: Region) -> ElfFunctions | None:
         if region.file not in self._files:
             try:
-                with opened(tgid, region) as descriptor:
+                with opened(tgid, region) as descriptor, self._time.of(tgid):
                     self._files[region.file] = ElfFunctions(descriptor, DEBUG_FILES)
             except (OSError, ElfError):
                 self._files[region.file] = None
@@ -116,6 +117,7 @@ class Symbols:
         """A process ended or became another program."""
         for book in (self._unknown, self._patience, self._code):
             book.pop(tgid, None)
+        self._time.forget(tgid)
         self._drop(tgid)
         mapped = {region.file for code in self._code.values() for region in code.regions}
         self._files = {file: functions for file, functions in self._files.items() if file in mapped}
@@ -194,34 +196,38 @@ def opened(tgid: int, region: Region) -> Iterator[int]:
     Raises:
         OSError: It cannot be opened.
     """
-    try:
-        descriptor = os.open(f"/proc/{tgid}/map_files/{region.start:x}-{region.end:x}", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # a capability in place of root does not open these, and mappings change
-        descriptor = os.open(f"/proc/{tgid}/root{region.path}", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    mapped = f"/proc/{tgid}/map_files/{region.start:x}-{region.end:x}"
+    ask_first(tgid, region.path, mapped)
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(regular_file(mapped))
+        except OSError:  # a capability in place of root does not open these, and mappings change
+            file = stack.enter_context(regular_file(f"/proc/{tgid}/root{region.path}"))
+        yield file
 
 
 def _list_of_made(tgid: int) -> str:
-    """Where a process lists the code that it makes, for Linux's perf: by its id in its own PID namespace."""
+    """Where a process lists the code that it makes, for Linux's perf: by its id in its own PID namespace.
+
+    Raises:
+        OSError: The file system of its /tmp does not answer.
+    """
     ids = re.search(r"^NSpid:.*?(\d+)$", read(f"/proc/{tgid}/status"), re.MULTILINE)
-    return f"/proc/{tgid}/root/tmp/perf-{ids.group(1) if ids else tgid}.map"
+    path = f"/tmp/perf-{ids.group(1) if ids else tgid}.map"
+    ask_first(tgid, path, f"/proc/{tgid}/root{path}")
+    return f"/proc/{tgid}/root{path}"
 
 
 class MadeFunctions:
     """Functions that a program has made while it runs, from its own list: a line each, "start size name", in hex.
 
-    Args:
-        path: The list. Another user may have put anything there, so that only a plain file is read, and not all of a
-            very long one.
+    Another user may have put anything there, so only a regular file is read, and not all of a very long one.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, tgid: int) -> None:
         self._functions: dict[int, tuple[int, str]] = {}
         """Size and name by start: what is made in the place of another comes later in the list."""
-        for line in _lines_of_plain_file(path):
+        for line in _listed_lines(tgid):
             try:
                 start, size, name = line.split(None, 2)
                 self._functions[int(start, 16)] = (int(size, 16), name.rstrip())
@@ -238,13 +244,12 @@ class MadeFunctions:
         return name if address < self._starts[i] + size else None
 
 
-def _lines_of_plain_file(path: str) -> list[str]:
+def _listed_lines(tgid: int) -> list[str]:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with regular_file(_list_of_made(tgid), follow=False) as descriptor:
+            return open(descriptor, errors="replace", closefd=False).read(_LONGEST_LIST).splitlines()
     except OSError:
         return []
-    with os.fdopen(descriptor, encoding="utf-8", errors="replace") as file:
-        return file.read(_LONGEST_LIST).splitlines() if stat.S_ISREG(os.fstat(descriptor).st_mode) else []
 
 
 class Vdso:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import re
 import signal
+import stat
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 TRACEFS = Path("/sys/kernel/tracing")
@@ -113,6 +117,26 @@ def read_bytes(path: str) -> bytes:
             return file.read()
     except OSError:
         return b""
+
+
+@contextmanager
+def regular_file(path: str, *, follow: bool = True) -> Iterator[int]:
+    """A descriptor of a regular file for reading: nothing else is opened, as to open a device or a FIFO has effects.
+
+    Raises:
+        OSError: There is none, or it may not be read.
+    """
+    found = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
+    try:
+        if not stat.S_ISREG(os.fstat(found).st_mode):
+            raise OSError(errno.EINVAL, "no regular file", path)
+        file = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    finally:
+        os.close(found)
+    try:
+        yield file
+    finally:
+        os.close(file)
 
 
 def start_time(pid: int) -> str:

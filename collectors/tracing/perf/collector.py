@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 import llmtop
+from llmtop import programs
 from llmtop.collectors import children
 from llmtop.collectors.base import DoctorCheck
 from llmtop.collectors.privileges import USE_SUDO
@@ -46,7 +46,7 @@ class PerfCollector(HelpedCollector):
         return why_not()
 
     def _by_sudo(self) -> bool:
-        return os.geteuid() != 0 and bool(os.environ.get(USE_SUDO)) and shutil.which("sudo") is not None
+        return os.geteuid() != 0 and bool(os.environ.get(USE_SUDO)) and programs.find("sudo") is not None
 
     def _take_ready(self, report: dict[str, Any], news: ProbePoll) -> None:
         super()._take_ready(report, news)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import resource
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import IO
 
-from llmtop import procfs
+from llmtop import procfs, programs
 from llmtop.collectors.tracing.helper.child import Child, ending, in_memory
 from llmtop.collectors.tracing.helper.syscall_numbers import syscall_names
 from llmtop.collectors.tracing.perf import perf_text
@@ -75,12 +74,12 @@ def find() -> PerfProgram | Unknown:
     Ubuntu's /usr/bin/perf is a script that looks for the perf of the running kernel and fails where only another's is
     installed; that one will do, because perf's calls into the kernel stay the same.
     """
-    first = shutil.which("perf")
+    first = programs.find("perf")
     others = sorted(Path(_OTHERS).glob("linux-tools*/**/perf"), key=_version_of, reverse=True)
     said = ""
-    for path in [*([first] if first else []), *(str(other) for other in others)]:
+    for path in [*([first] if first else []), *filter(programs.is_trusted, map(str, others))]:
         try:
-            done = subprocess.run(
+            done = programs.run(
                 [path, "--version"], capture_output=True, text=True, env=environment(), timeout=READY_S, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -90,7 +89,7 @@ def find() -> PerfProgram | Unknown:
             return PerfProgram(path, _version_of(done.stdout))
         said = said or done.stderr
     if not first and not others:
-        return Unknown("perf is not installed", _INSTALL)
+        return Unknown(clean(programs.why_none("perf")), _INSTALL)
     if wrong := re.search(r"perf not found for kernel (\S+)", said):
         return Unknown(f"perf is not installed for kernel {clean(wrong.group(1))}", _INSTALL)
     return Unknown(f"perf does not start: {_last_line(said)}", _INSTALL)
@@ -107,7 +106,11 @@ def _version_of(text: Path | str) -> tuple[int, ...]:
 
 def environment() -> dict[str, str]:
     """What perf is run with: no translation, no settings of the user's, no pager, and nothing looked up on the net."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "PERF_", "DEBUGINFOD"))}
+    kept = {
+        name: value
+        for name, value in programs.environment().items()
+        if not name.startswith(("LC_", "PERF_", "DEBUGINFOD"))
+    }
     return kept | {"LC_ALL": "C", "LANG": "C", "PERF_CONFIG": "/dev/null", "DEBUGINFOD_URLS": "", "PAGER": "cat"}
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
+from llmtop import programs
 from llmtop.collectors import children
 from llmtop.collectors.privileges import USE_SUDO, Rights
 from llmtop.collectors.tracing.bcc import collector as module
@@ -51,7 +51,7 @@ def test_sudo_is_used_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr("llmtop.collectors.privileges.own_rights", lambda: NOBODY)
     monkeypatch.setattr(module, "own_rights", lambda: NOBODY)
-    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(programs, "find", lambda name: f"/usr/bin/{name}")
     assert why_not() is not None
     monkeypatch.setenv(USE_SUDO, "1")
     assert why_not() is None

@@ -229,7 +229,7 @@ def test_a_list_that_is_no_plain_file_is_not_read(process: dict[str, str], tmp_p
     assert Symbols().user(PID, 0x9010) == "[unknown]"
     (tmp_path / "made.map").unlink()
     os.mkfifo(tmp_path / "made.map")
-    assert symbols.MadeFunctions(str(tmp_path / "made.map")).name(0x9010) is None
+    assert symbols.MadeFunctions(PID).name(0x9010) is None
 
 
 def test_a_process_in_a_container_lists_its_code_by_its_own_id(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,7 +151,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, float]], 
         monkeypatch.setattr(library_search, "mapped_libraries", lambda pid: {CUDA: tuple(rates)} if pid == PID else {})
         points = {name: at(place) for place, name in enumerate(rates)}
         file = LibraryFile((1, 2), points)
-        monkeypatch.setattr(libraries.LibraryFiles, "at", lambda files, path, wanted: file)
+        monkeypatch.setattr(libraries.LibraryFiles, "at", lambda files, pid, path, wanted: file)
         own = SimpleNamespace(getpriority=server.priority_of, setpriority=server.set_priority, PRIO_PROCESS=0)
         monkeypatch.setattr(library_probes, "os", own)
         monkeypatch.setattr(system, "cpu_ns", lambda pid: server.cpu_ns)
@@ -389,7 +389,7 @@ def test_an_interpreter_whose_collector_is_not_found_is_said_to_be_so(
     server = serving({COLLECTOR: 10.0})
     found = LibraryFile((1, 2), {COLLECTOR: at(0)})
     files = iter([LibraryFile((1, 1), {}), found, LibraryFile((1, 1), {})])
-    monkeypatch.setattr(libraries.LibraryFiles, "at", lambda one, path, wanted: next(files))
+    monkeypatch.setattr(libraries.LibraryFiles, "at", lambda one, pid, path, wanted: next(files))
     mapped = {PID: ("/bin/python3.12", "/lib/libpython3.12.so"), PID + 1: ("/bin/stripped/python3.12",)}
     paths = {pid: dict.fromkeys(several, (COLLECTOR,)) for pid, several in mapped.items()}
     monkeypatch.setattr(library_search, "mapped_libraries", paths.__getitem__)

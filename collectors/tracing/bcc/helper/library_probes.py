@@ -75,7 +75,7 @@ class LibraryProbes:
     def take_in(self, pid: int, path: str, names: Collection[str]) -> None:
         """Know a library's functions; whether they can be probed is found out in the first window."""
         file = f"/proc/{pid}/root{path}"
-        found = self._files.at(file, names)
+        found = self._files.at(pid, file, names)
         if found is None or not (found.functions or COLLECTOR in names):
             return
         if pid not in self.processes:
