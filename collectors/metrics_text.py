@@ -17,6 +17,8 @@ from llmtop.text import clean, redact
 
 MAX_REMEMBERED = 50_000
 """Series; a server whose labels change at every scrape must not fill memory."""
+MAX_LINES = 50_000
+"""Of a page: sixty engines have as many. More would cost llmtop seconds of CPU for each page."""
 _TYPE = "# TYPE "
 _EXEMPLAR = " # {"
 """What comes between a value and an exemplar (OpenMetrics), also of a server that was not asked for any."""
@@ -70,12 +72,14 @@ class Exposition:
     Attributes:
         samples: By `key`, in the order of the text. A NaN or infinite value is None: the server had none.
         unreadable: Lines that are no samples.
+        left_out: Lines behind the first `MAX_LINES`.
         declared: By `key`, what the text names with its type: it may have no sample yet.
     """
 
     samples: Mapping[str, tuple[ExposedSample, ...]]
     unreadable: int = 0
     declared: frozenset[str] = frozenset()
+    left_out: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.samples)
@@ -137,6 +141,8 @@ class TextReader:
     def read(self, text: str) -> Exposition:
         """All wanted samples of a text; a line that cannot be read costs only itself."""
         lines = text.split("\n")
+        left_out = max(0, len(lines) - MAX_LINES)
+        del lines[MAX_LINES:]
         layout = self._layout
         if layout is not None and layout.is_of(lines):
             try:
@@ -144,12 +150,12 @@ class TextReader:
             except ValueError:
                 pass
             else:
-                return Exposition(samples, 0, layout.declared)
-        return self._read_anew(lines)
+                return Exposition(samples, 0, layout.declared, left_out)
+        return self._read_anew(lines, left_out)
 
-    def _read_anew(self, lines: Sequence[str]) -> Exposition:
+    def _read_anew(self, lines: Sequence[str], left_out: int) -> Exposition:
         """Each line for itself, and what each of them begins with."""
-        if len(self._series) > MAX_REMEMBERED:
+        if len(self._series) >= MAX_REMEMBERED:
             self._series.clear()
         layout = _Layout(frozenset(key(line.split(" ", 3)[2]) for line in lines if line.startswith(_TYPE)))
         unreadable = 0
@@ -158,9 +164,9 @@ class TextReader:
                 layout.heads.append(self._read_line(layout, number, line))
             except ValueError:
                 unreadable += 1
-        self._layout = None if unreadable or len(lines) > MAX_REMEMBERED else layout
+        self._layout = None if unreadable else layout
         samples = {name: tuple(one.sample for one in several) for name, several in layout.wanted.items()}
-        return Exposition(samples, unreadable, layout.declared)
+        return Exposition(samples, unreadable, layout.declared, left_out)
 
     def _read_line(self, layout: _Layout, number: int, line: str) -> str:
         """Take one line into a layout; what it begins with.

@@ -236,6 +236,9 @@ def _endpoint(
 
 
 def _issues(exposition: Exposition, pace: ScrapePace) -> Iterable[Issue]:
+    if exposition.left_out:
+        said = "the server's metrics have more lines than llmtop reads: numbers on the others are missing"
+        yield Issue(Severity.WARNING, "metrics-too-many", said, exposition.left_out)
     if exposition.unreadable:
         yield Issue(
             Severity.WARNING, "metrics-text", "lines of the server's metrics cannot be read", exposition.unreadable

@@ -6,12 +6,21 @@ with what, and how to go on.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
+
+from llmtop.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from llmtop.model import Target
+
+
+def print_message(message: str) -> None:
+    """Write a message to stderr: one line that cannot steer a terminal, whatever foreign text is in it."""
+    sys.stderr.write(f"llmtop: {clean(' '.join(message.split()))}\n")
+    sys.stderr.flush()
 
 
 class LlmtopError(Exception):

@@ -24,6 +24,12 @@ SOME_GPU: Final = TrackId("gpu")
 _KINDS: Final = {kind.value: kind for kind in TrackKind}
 _OF_A_PROCESS: Final = frozenset({"process", "thread", "neighbour", "ended"})
 _INSTANCE, _PROCESS, _STREAM = "/mig:", "/process:", "/stream:"
+_NUMBER = "[0-9]{1,19}"
+_SHAPE = re.compile(
+    rf"host(?::.+)?|self|gpu(?::{_NUMBER})?(?:{_INSTANCE}{_NUMBER})?(?:{_PROCESS}{_NUMBER}(?:{_STREAM}{_NUMBER})?)?"
+    rf"|(?:server|endpoint):.+|(?:process|neighbour):{_NUMBER}|(?:thread|ended):{_NUMBER}/{_NUMBER}",
+    re.DOTALL,
+)
 
 
 def gpu(index: int) -> TrackId:
@@ -126,6 +132,16 @@ def kind(track: str) -> TrackKind | None:
     if _INSTANCE in track:
         return TrackKind.GPU_INSTANCE
     return _KINDS.get(track.partition(":")[0].partition(_RANK)[0])
+
+
+@lru_cache(maxsize=8192)
+def is_well_formed(track: str) -> bool:
+    """Whether a text is an id as a live session makes it, or none at all: no function here fails on it.
+
+    >>> is_well_formed("thread:7/8"), is_well_formed("nvml"), is_well_formed("thread:7"), is_well_formed("process:x")
+    (True, True, False, False)
+    """
+    return kind(track) is None or _SHAPE.fullmatch(track) is not None
 
 
 def is_gpu_process(track: str, gpu: str) -> bool:

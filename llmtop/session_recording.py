@@ -14,6 +14,7 @@ from llmtop.errors import FileError
 from llmtop.facts import OriginFact
 from llmtop.files import own_folder
 from llmtop.model import NS_PER_S
+from llmtop.recording.row_writer import ForeignChangeError
 from llmtop.recording.writer import RecordingWriter
 from llmtop.state import state_folder
 from llmtop.text import clean, quoted
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 PERIOD_S = 1.0
 JUDGED_S = 10.0
 """How often it is written down what the rules find: to ask them all takes as long as to write ten moments."""
+SYNCED_S = 10.0
+"""How often the disk is made to take what was written: what a power cut may cost at most."""
 SUFFIX = ".llmtop"
 
 
@@ -116,6 +119,7 @@ class SessionRecording:
         self._since_ns = time.monotonic_ns()
         self._until_ns = 0
         self._judged_ns = -int(JUDGED_S * NS_PER_S)
+        self._synced_ns = self._since_ns
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="llmtop records", daemon=True)
 
@@ -161,8 +165,14 @@ class SessionRecording:
                 while not self._stop.wait(PERIOD_S):
                     self._write()
                 self._write(is_last=True)
+                self._writer.check()
+            except OSError as error:
+                self._writer.note_stop(error.strerror or str(error))
+                raise
             finally:
                 self._writer.close()
+        except ForeignChangeError as error:
+            self.failure = f"the recording has stopped: {error}; {self.path} does not have it: record anew"
         except OSError as error:
             self.failure = f"the recording has stopped: {error.strerror}; {self.path} has all up to then"
         except Exception as error:  # the border: it costs the recording alone
@@ -170,6 +180,10 @@ class SessionRecording:
         self._until_ns = time.monotonic_ns()
 
     def _write(self, *, is_last: bool = False) -> None:
+        self._writer.check()
+        if (now_ns := time.monotonic_ns()) - self._synced_ns >= SYNCED_S * NS_PER_S:
+            self._synced_ns = now_ns
+            self._writer.sync()
         trace = self._session.trace()
         self._writer.write(trace, self._session.target, is_last=is_last)
         if is_last or trace.end_ns - self._judged_ns >= JUDGED_S * NS_PER_S:

@@ -74,6 +74,8 @@ class IncidentRecorder:
         self._spent: set[str] = set()
         """Triggers that have fired and still do: one incident is recorded once."""
         self._has_fired = False
+        self.has_failed = False
+        """Whether an incident is not, or not wholly, in a file."""
         self._recording: SessionRecording | None = None
         self._began_ns = self._until_ns = self._retry_ns = 0
 
@@ -103,9 +105,11 @@ class IncidentRecorder:
         recording.stop()
         said, severity = recording.end_said
         self._tell(said)
+        self.has_failed = self.has_failed or severity == "error"
         if severity == "error" and trace is not None:
             self._retry_ns = trace.end_ns + RETRIED_NS
-        yield recording.path
+        if recording.path.exists():
+            yield recording.path
 
     def said_of_silence(self) -> Iterator[str]:
         """That nothing was written as nothing held, and which conditions nobody could judge."""
@@ -129,6 +133,7 @@ class IncidentRecorder:
             self._tell(f"{trigger.text}: recording to {path}")
 
     def _fail(self, why: str, trace: Trace) -> None:
+        self.has_failed = True
         self._retry_ns = trace.end_ns + RETRIED_NS
         self._tell(f"{why}; it is tried again in a minute")
 

@@ -19,6 +19,12 @@ _INVISIBLE = (
 )
 _SAFE = _CONTROL_PICTURES | dict.fromkeys(_INVISIBLE, "\ufffd")
 _HARMLESS = re.compile(r"[\x20-\x7e]*\Z")
+_UNSAFE = re.compile(f"[{re.escape(''.join(map(chr, _SAFE)))}]")
+
+
+def is_clean(text: str) -> bool:
+    """Whether `clean` has nothing to replace."""
+    return _UNSAFE.search(text) is None
 
 
 def clean(text: str) -> str:
@@ -74,7 +80,7 @@ _SECRET_PAIR = re.compile(
 )
 """As JSON, YAML and headers have it."""
 _SHAPES = (
-    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\w+/=\s\\,:-]*(?:-----END [A-Z0-9 ]*PRIVATE KEY-----)?"
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\w+/=\s\\,:\u2400-\u2426-]*(?:-----END [A-Z0-9 ]*PRIVATE KEY-----)?"
     r"|(?<=ookie: )[^\r\n\"']{3,}"
     r"|(?<=://)[^/\s@\[\"'<>,]+(?=@)"
     r"|(?P<query>(?i:[?&;](?:X-(?:Amz|Goog|Ms)-[\w-]+|[\w.-]*(?:sig|signature|token|key|secret|passw\w*|pwd|auth\w*"

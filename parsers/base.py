@@ -70,3 +70,10 @@ class ReadsCut(Protocol):
 
     reads_cut: bool
     """False is as good as its absence."""
+
+
+@runtime_checkable
+class ReadsText(Protocol):
+    """A parser of text: what no text has is damage, and is looked for once for all of them."""
+
+    reads_text: bool

@@ -46,6 +46,7 @@ class BpftraceParser:
     written_by = "`bpftrace -f json`, of programs that count by `kstack` or `ustack`"
     extensions: tuple[str, ...] = (".bpftrace.json",)
     holds = frozenset({Content.STACKS})
+    reads_text = True
 
     def sniff(self, head: bytes, path: Path) -> bool:
         return _LINE.match(head) is not None

@@ -72,6 +72,7 @@ class ComputeSanitizerParser:
     written_by = "`compute-sanitizer` with any of its tools, or `cuda-memcheck`: standard output, or `--log-file`"
     extensions: tuple[str, ...] = (".sanitizer.txt",)
     holds = frozenset({Content.FAULTS})
+    reads_text = True
 
     def sniff(self, head: bytes, path: Path) -> bool:
         """Its banner, after whatever the program printed before."""
@@ -182,6 +183,12 @@ def _issues(reader: _ReportReader, errors: Sequence[SanitizerError]) -> Iterator
         yield Issue(Severity.INFO, "faults", f"more than {MOST_ERRORS} reports: the first ones are told")
     for text in dict.fromkeys(reader.said):
         yield Issue(Severity.INFO, "sanitizer.said", f"compute-sanitizer says: {text}", reader.said.count(text))
+    counted = re.fullmatch(r"(\d{1,9}) errors?", str(reader.summaries.get("error summary", "")))
+    if is_all_read and counted is not None and int(counted[1]) > len(errors):
+        message = (
+            f"its summary counts {counted[1]} errors, and {len(errors)} can be read: parts of the text are damaged"
+        )
+        yield Issue(Severity.WARNING, "sanitizer.count", message)
     if is_all_read and not reader.summaries:
         message = "there is no summary: the program did not end under the tool, or the text was cut short"
         yield Issue(Severity.WARNING, "sanitizer.no-summary", message)

@@ -45,6 +45,7 @@ class FoldedStacksParser:
     written_by = "`stackcollapse-perf.pl`, inferno, `py-spy record --format raw`, async-profiler, bcc's `profile -f`"
     extensions: tuple[str, ...] = (".folded", ".collapsed")
     holds = frozenset({Content.STACKS})
+    reads_text = True
 
     def sniff(self, head: bytes, path: Path) -> bool:
         """Text whose lines are stacks with a number each; at least one has two functions."""

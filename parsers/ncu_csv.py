@@ -95,6 +95,7 @@ class NcuCsvParser:
     written_by = "`ncu --csv --page details` or `raw`, also of a report (`--import`), in any unit and language"
     extensions: tuple[str, ...] = (".csv",)
     holds = frozenset({Content.KERNELS})
+    reads_text = True
 
     def sniff(self, head: bytes, path: Path) -> bool:
         """A header, or what the tool says before it."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from llmtop import whats
 from llmtop.errors import FileError
 from llmtop.facts import OriginFact
-from llmtop.model import Missing, Origin, Trace, Unknown, UnknownKind
+from llmtop.model import Issue, Missing, Origin, Severity, Trace, Unknown, UnknownKind
 from llmtop.parsers.base import Content
 from llmtop.parsers.text_lines import TextLines, decoded_head
 from llmtop.text import clean, redact
@@ -38,6 +38,11 @@ _NO_KERNELS = Missing(
 )
 
 
+_CUT = Issue(
+    Severity.ERROR, "ncu-session-csv-cut", "parts of it are missing: it was cut short, or it is damaged; print it again"
+)
+
+
 class NcuSessionCsvParser:
     """Session pages that `ncu --csv` prints."""
 
@@ -46,6 +51,7 @@ class NcuSessionCsvParser:
     written_by = "`ncu --csv --page session`"
     extensions: tuple[str, ...] = (".session.csv",)
     holds = frozenset({Content.GPU, Content.TOOL_VERSION})
+    reads_text = True
 
     def sniff(self, head: bytes, path: Path) -> bool:
         """The header of one of its first two tables, below the title."""
@@ -57,7 +63,8 @@ class NcuSessionCsvParser:
         Raises:
             FileError: It names neither the tool nor a GPU.
         """
-        tables = _tables(TextLines(path))
+        lines = TextLines(path)
+        tables, is_whole = _tables(lines)
         told = {row[0]: row[1] for name in ("Launch Attribute", "Session Attribute") for row in tables.get(name, ())}
         devices = {row[0]: row[1:] for row in tables.get(_DEVICES, ())}
         version, gpus = told.pop(_TOOL, ""), devices.get(_GPU, [])
@@ -71,25 +78,28 @@ class NcuSessionCsvParser:
             gpu=clean(", ".join(gpus)),
             facts=_facts(told, processes, {name: ", ".join(values) for name, values in devices.items()}),
         )
-        return Trace(origin, missing=(_NO_KERNELS,))
+        issues = () if is_whole and lines.is_ended and version and gpus else (_CUT,)
+        return Trace(origin, issues=issues, missing=(_NO_KERNELS,))
 
 
 PARSER: Final[Parser] = NcuSessionCsvParser()
 
 
-def _tables(lines: Iterable[str]) -> Mapping[str, list[list[str]]]:
-    """The rows of each table by the name of its first column; lines that are no rows are left out."""
+def _tables(lines: Iterable[str]) -> tuple[Mapping[str, list[list[str]]], bool]:
+    """The rows of each table by the name of its first column, and whether no line was left out as it is no row."""
+    is_whole = True
     tables: dict[str, list[list[str]]] = {}
     rows: list[list[str]] | None = None
     for line in lines:
         row = _row(line)
+        is_whole &= bool(row) or not line.strip()
         if len(row) < 2:  # a title, or the empty line before it: a header follows
             rows = None
         elif rows is None:
             rows = tables.setdefault(row[0], [])
         else:
             rows.append(row)
-    return tables
+    return tables, is_whole
 
 
 def _row(line: str) -> list[str]:

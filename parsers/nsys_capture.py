@@ -177,6 +177,9 @@ def _read(export: Export, path: Path, others: Future[tuple[Mapping[str, SpanTabl
         read[SpanKind.KERNEL] = kernel_spans
     for track in devices.tracks.values():
         capture.devices.tracks.add(track)
+    if export.damage:
+        said = f"pages of the file are damaged, and rows on them are lost ({clean(export.damage)}); {_EXPORT_AGAIN}"
+        capture.issues.append(Issue(Severity.ERROR, "nsys-damaged", said))
     capture.issues.extend((*damaged, *_diagnostics(export)))
     return Trace(
         origin=_origin(export, path, devices),

@@ -62,6 +62,7 @@ class PerfC2cParser:
     written_by = "`perf c2c report --stdio`"
     extensions: tuple[str, ...] = (".perf-c2c.txt",)
     holds = frozenset({Content.CACHE_LINES})
+    reads_text = True
 
     def sniff(self, head: bytes, path: Path) -> bool:
         """The title of one of its parts."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from llmtop import programs
 from llmtop.errors import FileError
 from llmtop.parsers import progress
+from llmtop.parsers.text_lines import PERF_DATA
 from llmtop.text import clean
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import IO
 
-_MAGICS = (b"PERFILE2", b"2ELIFREP")
-"""Of machines with either order of bytes (tools/perf/Documentation/perf.data-file-format.txt)."""
 _ELSEWHERE = "print it where it was recorded (perf script --header -i perf.data > samples.perf.txt) and open that"
 _TOLD = 1 << 16
 _EACH = 1 << 14
@@ -26,7 +25,7 @@ _EACH = 1 << 14
 
 def is_recording(head: bytes) -> bool:
     """Whether `perf record` wrote what begins so."""
-    return head.startswith(_MAGICS)
+    return head.startswith(PERF_DATA)
 
 
 def events(path: Path) -> frozenset[str]:

@@ -47,6 +47,7 @@ class PerfMemParser:
     written_by = "`perf mem report --stdio`, with columns for what answered an access (`mem`, as it has by itself)"
     extensions: tuple[str, ...] = (".perf-mem.txt",)
     holds = frozenset({Content.ACCESSES})
+    reads_text = True
 
     def sniff(self, head: bytes, path: Path) -> bool:
         """The head of its table."""

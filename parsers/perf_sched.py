@@ -78,6 +78,7 @@ class PerfSchedParser:
     )
     extensions: tuple[str, ...] = (".perf-sched.txt",)
     holds = frozenset({Content.SCHEDULING})
+    reads_text = True
 
     def sniff(self, head: bytes, path: Path) -> bool:
         """The head of one of its tables."""

@@ -65,6 +65,7 @@ class PerfParser:
     written_by = "`perf script`; `perf record -g`, where a perf is there that reads it"
     extensions: tuple[str, ...] = (".perf.txt", ".perf.data")
     holds = frozenset({Content.STACKS})
+    reads_text = True
 
     def sniff(self, head: bytes, path: Path) -> bool:
         """A recording; or a sample with a function, or with its stack on the next line."""

@@ -70,6 +70,7 @@ class PerfStatParser:
     written_by = "`perf stat`, also with `-x`, `-j`, `-I`, `-r`, `-A`, `--per-thread` and `--per-core`, in any language"
     extensions: tuple[str, ...] = (".perf-stat.txt", ".perf-stat.csv", ".perf-stat.json")
     holds = frozenset({Content.COUNTS})
+    reads_text = True
 
     def sniff(self, head: bytes, path: Path) -> bool:
         """Its title, the one of intervals, or a count as CSV or JSON has it."""

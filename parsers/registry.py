@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmtop.errors import FileError, ForeignFileError
+from llmtop.model import Issue, Severity
 from llmtop.parsers.archives import is_archive, names, place_in, take_out
-from llmtop.parsers.base import HEAD_BYTES, ReadsCut
+from llmtop.parsers.base import HEAD_BYTES, ReadsCut, ReadsText
 from llmtop.parsers.compressed import COMPRESSIONS, compression_of, private_folder, unpacked
+from llmtop.parsers.text_lines import PERF_DATA, foreign_characters
 from llmtop.recording.layout import is_recording
 from llmtop.text import clean, listed
 
@@ -144,9 +146,20 @@ def _load(path: Path) -> Trace:
             if is_archive(head):
                 plain = _only_report(path, plain, stack)
                 head = read_head(plain)
-            return parser_for(head, plain).parse(plain)
+            parser = parser_for(head, plain)
+            trace = parser.parse(plain)
+            is_text = isinstance(parser, ReadsText) and parser.reads_text and not head.startswith(PERF_DATA)
+            return _searched(trace, plain) if is_text else trace
         except FileError as error:
             raise _named(error, plain, path) from error
+
+
+def _searched(trace: Trace, text: Path) -> Trace:
+    """The same, and said of a text that it has characters which no tool prints: a disk or a copy put them there."""
+    if not (count := foreign_characters(text)):
+        return trace
+    said = "characters that no tool prints are in it: it is damaged, or in another encoding; numbers near them are lost"
+    return replace(trace, issues=(*trace.issues, Issue(Severity.WARNING, "text-damaged", said, count)))
 
 
 def _taken_out(path: Path, stack: ExitStack) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import io
+from functools import partial
 from typing import TYPE_CHECKING
 
 from llmtop.errors import FileError
@@ -13,8 +14,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _ENCODINGS = ((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"), (codecs.BOM_UTF8, "utf-8-sig"))
+PERF_DATA = (b"PERFILE2", b"2ELIFREP")
+"""How files of `perf record` begin, which are no text, with either order of bytes (perf.data-file-format.txt)."""
 _BEGINNING = 64
 """Bytes that show an encoding."""
+_PIECE = 1 << 20
+_NEVER_PRINTED = (*(chr(code) for code in range(32) if chr(code) not in "\a\b\t\n\v\f\r\x1b"), "\x7f", "\ufffd")
+"""Tabs, ends of lines and pages are, and terminals' colours."""
 LONGEST_LINE = 1 << 24
 """Characters: a kernel with its values by instruction has some millions. The rest of a longer line is dropped."""
 
@@ -41,6 +47,21 @@ def beginning(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(_BEGINNING)
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def foreign_characters(path: Path) -> int:
+    """How many characters of a text no tool prints: control characters, and what is no character at all.
+
+    Raises:
+        FileError: It cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            decoder = codecs.getincrementaldecoder(_encoding(file.peek(_BEGINNING)))("replace")
+            pieces = iter(partial(file.read, _PIECE), b"")
+            return sum(sum(map(decoder.decode(piece).count, _NEVER_PRINTED)) for piece in pieces)
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror}") from error
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from llmtop import foreign, foreign_reader
+from llmtop import facts, foreign, foreign_reader
 from llmtop.analysis.roofline import model_facts
 from llmtop.model import Unknown
 from llmtop.servers import command_line, told
@@ -262,7 +262,7 @@ def test_a_file_system_that_hangs_holds_up_nobody(tmp_path: Path, monkeypatch: p
 def test_of_a_models_configuration_all_that_the_arithmetic_uses_is_kept() -> None:
     source = Path(model_facts.__file__).read_text()
     used = set(re.findall(r"""(?:_count\(config, |config\.get\()"([\w.]+)\"""", source)) | {*model_facts._EXPERT_COUNTS}
-    kept = command_line.CONFIG_TEXTS | command_line.CONFIG_NUMBERS
+    kept = facts.CONFIG_TEXTS | facts.CONFIG_NUMBERS
     assert used <= kept, used - kept
     assert model_facts._NOT_ATTENTION.pattern in command_line.NOT_ATTENTION.pattern
 

@@ -21,7 +21,7 @@ from textual.binding import Binding, BindingType
 from textual.theme import Theme
 from textual.widget import Widget
 
-from llmtop.errors import LlmtopError
+from llmtop.errors import LlmtopError, print_message
 from llmtop.files import new_stem, write_whole
 from llmtop.model import Issue, Severity
 from llmtop.text import clean, hide_keys
@@ -334,7 +334,7 @@ def run_app(app: LlmtopApp, *, mouse: bool | None = None) -> int:
     gc.set_threshold(*_GARBAGE)
     app.run(mouse=not is_remote(os.environ) if mouse is None else mouse)
     if app.fault is not None:
-        sys.stderr.write(f"llmtop: {_sentence(app.fault)}\n")
+        print_message(_sentence(app.fault))
         return app.fault.exit_code if isinstance(app.fault, LlmtopError) else 1
     return app.return_code or app.return_value or 0
 
@@ -342,5 +342,4 @@ def run_app(app: LlmtopApp, *, mouse: bool | None = None) -> int:
 def _sentence(fault: Exception) -> str:
     if isinstance(fault, LlmtopError):
         return str(fault)
-    text = clean(" ".join(str(fault).split()))
-    return f"{type(fault).__name__}: {text}; please report this (LLMTOP_DEBUG=1 shows the traceback)"
+    return f"{type(fault).__name__}: {fault}; please report this (LLMTOP_DEBUG=1 shows the traceback)"

@@ -153,11 +153,29 @@ def csv_of_rows(rows: Iterable[Mapping[str, object]], titles: Sequence[str] = ()
         yield csv_line((*cells, missing))
 
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""What a cell begins with that a spreadsheet works out, in the wide forms of East Asia too."""
+
+
 def csv_line(cells: Sequence[object]) -> str:
-    """Cells as a line of CSV."""
+    r"""Cells as a line of CSV. Foreign text that a spreadsheet would take for a formula gets an apostrophe before it.
+
+    >>> csv_line(["=HYPERLINK(A1)", "-x", -1.5, "-1.5", "a"])
+    "'=HYPERLINK(A1),'-x,-1.5,-1.5,a\n"
+    """
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(cells)
+    csv.writer(buffer, lineterminator="\n").writerow(map(_no_formula, cells))
     return buffer.getvalue()
+
+
+def _no_formula(cell: object) -> object:
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def _is_unknown(cell: Cell) -> bool:

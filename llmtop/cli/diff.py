@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.cli.output import add_output_argument
 from llmtop.cli.report import FORMATS, in_range, is_same_file, read_report, write_parts
-from llmtop.errors import FileError, LlmtopError, UsageError
+from llmtop.errors import FileError, LlmtopError, UsageError, print_message
 
 if TYPE_CHECKING:
     from llmtop.cli.diff_pages import Compared
@@ -132,7 +132,7 @@ def _read(paths: Sequence[Path], wanted: str | None) -> list[Trace]:
     from llmtop.cli.waiting import telling_progress
     from llmtop.notes import digest_of, noted
 
-    with telling_progress(sys.stderr):
+    with telling_progress(sys.__stderr__):
         traces = [noted(read_report([path], is_together=False), digest_of(path)) for path in paths]
     if wanted is not None:
         traces = [in_range(trace, wanted) for trace in traces]
@@ -239,4 +239,4 @@ def _judge(compared: Sequence[Compared], most_percent: float) -> None:
             raise RegressionError(f"{name} is too slow (--fail-above {most_percent:g}): {one.verdict.said}")
         if one.verdict.outcome is Outcome.NOISE and 100 * found.noise_share > most_percent:
             said = f"cannot tell {most_percent:g} %: the noise is ±{percent(100 * found.noise_share)}"
-            print(f"llmtop: {name}: {said}; {_REMEDY}", file=sys.stderr)
+            print_message(f"{name}: {said}; {_REMEDY}")

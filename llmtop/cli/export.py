@@ -23,7 +23,7 @@ from llmtop.cli.live import (
     seconds,
 )
 from llmtop.cli.waiting import ended_by_signal
-from llmtop.errors import FileError, TargetError, UsageError
+from llmtop.errors import FileError, TargetError, UsageError, print_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -159,7 +159,7 @@ def run(args: argparse.Namespace) -> int:
     with ended_by_signal() as is_over:
         session.start()
         threading.Thread(target=server.serve_forever, args=(_END_S,), name="llmtop serves", daemon=True).start()
-        print(f"llmtop: serving {server.url}/metrics; Ctrl+C ends it", file=sys.stderr, flush=True)
+        print_message(f"serving {server.url}/metrics; Ctrl+C ends it")
         try:
             is_over.wait(args.seconds)
         finally:
@@ -215,7 +215,7 @@ class MetricsServer(ThreadingHTTPServer):
         """Whoever leaves early, or does not speak TLS, is no fault of the server: nothing is said of it."""
         error = sys.exception()
         if not isinstance(error, OSError):
-            print(f"llmtop: a request failed: {type(error).__name__}; please report this", file=sys.stderr)
+            print_message(f"a request failed: {type(error).__name__}; please report this")
 
     def page(self) -> bytes:
         """The page of now, or of just before."""

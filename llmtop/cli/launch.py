@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from llmtop.cli import live
-from llmtop.errors import SeveralServersError, TargetError, UsageError
+from llmtop.errors import SeveralServersError, TargetError, UsageError, print_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -66,14 +66,10 @@ def _environment(args: argparse.Namespace, command: Sequence[str]) -> Iterator[M
 
     dumps = prepared(args.coredump, command, os.environ)
     for sentence in dumps.said:
-        _say(sentence)
+        print_message(sentence)
     yield dumps.environment
     for sentence in dumps.at_the_end():
-        _say(sentence)
-
-
-def _say(sentence: str) -> None:
-    print(f"llmtop: {sentence}", file=sys.stderr, flush=True)
+        print_message(sentence)
 
 
 def watch(
@@ -96,7 +92,7 @@ def watch(
             return ended_at_once(launched)
         screen_code = live.watch(target, options, launched=launched, seconds=seconds, interval=interval)
         code = launched.poll()
-        launched.close(_say)
+        launched.close(print_message)
     return screen_code or (code or 0)
 
 
@@ -130,7 +126,7 @@ def ended_at_once(launched: Launched) -> int:
     launched.close()
     for line in launched.lines(100):
         print(line, file=sys.stderr)
-    _say(f"{launched.argv[0]} ended at once with exit code {code}")
+    print_message(f"{launched.argv[0]} ended at once with exit code {code}")
     return 1 if code is None else code
 
 

@@ -1,4 +1,4 @@
-"""Standard output: a fault of it (a full disk, a limit of the file's size, none at all) is told in one line."""
+"""The standard streams: a fault of the output (a full disk, none at all) is told in one line, errors are cleaned."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import errno
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from llmtop.errors import LlmtopError
+from llmtop.text import clean
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -66,16 +67,33 @@ def _told() -> Iterator[None]:
         raise OutputError(f"standard output cannot be written: {why}; send it where there is room: > FILE") from error
 
 
+class _Messages:
+    """Standard error: whoever writes there, no foreign text in it steers the terminal."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, content: str) -> int:
+        written: int = self._stream.write("\n".join(map(clean, content.split("\n"))))
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 @contextmanager
 def standard_output() -> Iterator[None]:
     """What is still in a buffer fails here, where it can be told, and not as the interpreter exits.
+
+    Meanwhile all that is written to standard error is cleaned; what draws there uses `sys.__stderr__`.
 
     Raises:
         OutputError: Standard output does not take what was written.
         BrokenPipeError: Its reader has left.
     """
     _open_closed()
-    with redirect_stdout(cast("TextIO", _Output(sys.stdout))) as output:
+    messages = cast("TextIO", _Messages(sys.stderr))
+    with redirect_stdout(cast("TextIO", _Output(sys.stdout))) as output, redirect_stderr(messages):
         try:
             yield
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from llmtop.cli.live import (
 )
 from llmtop.cli.output import new_file
 from llmtop.cli.waiting import ended_by_signal
-from llmtop.errors import FileError, UsageError
+from llmtop.errors import FileError, UsageError, print_message
 from llmtop.model import TrackKind
 from llmtop.session_recording import begin_recording, recordings_folder
 from llmtop.units import binary_bytes, clock_time
@@ -146,12 +145,11 @@ def record_for(session: Session, path: Path, seconds: float) -> None:
 def _record_all(args: argparse.Namespace, session: Session) -> int:
     recording = begin_recording(session, args.output)
     title = session.target.title if session.target is not None else "this machine's GPUs"
-    print(f"llmtop: recording {title} to {recording.path}; Ctrl+C ends it", file=sys.stderr)
+    print_message(f"recording {title} to {recording.path}; Ctrl+C ends it")
     _record(recording, session, args.duration)
-    print(recording.path)
-    print(f"llmtop: {clock_time(recording.seconds)}, {binary_bytes(recording.size)}", file=sys.stderr)
-    if recording.failure:
-        print(f"llmtop: {recording.failure}", file=sys.stderr)
+    if recording.path.exists():
+        print(recording.path)
+    print_message(recording.failure or f"{clock_time(recording.seconds)}, {binary_bytes(recording.size)}")
     return 1 if recording.failure else 0
 
 
@@ -166,9 +164,9 @@ def _record_incidents(args: argparse.Namespace, session: Session, after_s: float
         args.keep_days * 86400.0 if args.keep_days else usual.age_s,
     )
     folder = args.output or recordings_folder()
-    incidents = IncidentRecorder(session, args.when, folder, after_s=after_s, kept=kept, tell=_tell)
+    incidents = IncidentRecorder(session, args.when, folder, after_s=after_s, kept=kept, tell=print_message)
     with ended_by_signal() as is_over:
-        _tell(f"{', '.join(one.text for one in args.when)}: looking; files go to {folder}; Ctrl+C ends it")
+        print_message(f"{', '.join(one.text for one in args.when)}: looking; files go to {folder}; Ctrl+C ends it")
         until_s = time.monotonic() + (args.duration or float("inf"))
         remarks = _remarks(session)
         session.start()
@@ -180,8 +178,8 @@ def _record_incidents(args: argparse.Namespace, session: Session, after_s: float
             _print_paths(incidents.end())
             session.stop()
     for said in incidents.said_of_silence():
-        _tell(said)
-    return 0
+        print_message(said)
+    return 1 if incidents.has_failed else 0
 
 
 def _print_paths(paths: Iterable[Path]) -> None:
@@ -189,13 +187,9 @@ def _print_paths(paths: Iterable[Path]) -> None:
         print(path, flush=True)
 
 
-def _tell(said: str) -> None:
-    print(f"llmtop: {said}", file=sys.stderr, flush=True)
-
-
 def _tell_next(remarks: Iterator[str]) -> None:
     if said := next(remarks, ""):
-        _tell(said)
+        print_message(said)
 
 
 def _remarks(session: Session) -> Iterator[str]:

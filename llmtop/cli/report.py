@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
     check_source_dirs(args.source_dir)
     give_back_columns()
     with opened_inputs(args.paths) as paths:
-        with telling_progress(sys.stderr):
+        with telling_progress(sys.__stderr__):
             trace = noted(with_sources(_read(args, paths), args.source_dir), digest_of(paths[0]))
         give_back_freed()
         if list(args.paths) == [STANDARD_INPUT]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from llmtop import __version__
 from llmtop.cli.output import OutputError, silence, standard_output
-from llmtop.errors import FilesError, LlmtopError, UsageError
-from llmtop.text import did_you_mean
+from llmtop.errors import FilesError, LlmtopError, UsageError, print_message
+from llmtop.text import clean, did_you_mean
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -89,7 +89,7 @@ class OneLineParser(argparse.ArgumentParser):
     """Says in one line what is wrong and what is near it: the usage is what --help shows."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(UsageError.exit_code, f"{self.prog}: {' '.join(message.split())} ({self.prog} --help)\n")
+        self.exit(UsageError.exit_code, f"{self.prog}: {clean(' '.join(message.split()))} ({self.prog} --help)\n")
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
@@ -142,6 +142,5 @@ def _sentence(docstring: str) -> str:
 
 
 def _say(message: str, exit_code: int) -> int:
-    line = " ".join(message.split())
-    print(f"llmtop: {line}", file=sys.stderr)
+    print_message(message)
     return exit_code

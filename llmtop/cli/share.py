@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.cli.moments import add_at_argument
 from llmtop.cli.output import new_file
-from llmtop.errors import FileError, UsageError
+from llmtop.errors import FileError, UsageError, print_message
 from llmtop.files import whole_file
 from llmtop.text import clean, redact, shorten
 
@@ -107,7 +107,7 @@ def _record(pid: int, seconds: float, path: Path) -> Path:
     from llmtop.cli.live import find, live_session
     from llmtop.cli.record import record_for
 
-    print(f"llmtop: looking at {pid} for {seconds:g} s", file=sys.stderr)
+    print_message(f"looking at {pid} for {seconds:g} s")
     record_for(live_session(find(pid), 1.0), path, seconds)
     return path
 
@@ -132,7 +132,7 @@ def _share(args: argparse.Namespace, recording: Path, stack: ExitStack) -> int:
     for line in _told(secrets.removals, rows):
         print(line, file=sys.stderr)
     if not args.yes and not _is_wanted(args.output):
-        print("llmtop: nothing was written", file=sys.stderr)
+        print_message("nothing was written")
         return 1
     _write(args, copy)
     return 0
@@ -150,7 +150,7 @@ def _leak(left: Sequence[Remains]) -> str:
 
 
 def _is_wanted(output: Path) -> bool:
-    print(f"Write {output} without these? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"Write {clean(str(output))} without these? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().casefold() in ("y", "yes")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from llmtop import whats
 from llmtop.cli.live import add_attach_argument, add_look_arguments, attached_session, interval, seconds
 from llmtop.cli.waiting import ended_by_signal
+from llmtop.errors import print_message
 from llmtop.model import Missing, Unknown
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _exit_code(fault: Fault | None) -> int:
     """The target's fault is the command's exit code, so that a script need not read the document."""
     if fault is None:
         return 0
-    print(f"llmtop: {fault.state}: {fault.message}", file=sys.stderr)
+    print_message(f"{fault.state}: {fault.message}")
     return 1
 
 

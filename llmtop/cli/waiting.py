@@ -19,9 +19,9 @@ _TO_START_AND_CLEAR = "\r\x1b[K"
 
 
 @contextmanager
-def telling_progress(stream: TextIO) -> Iterator[None]:
+def telling_progress(stream: TextIO | None) -> Iterator[None]:
     """Tell on a terminal what is done meanwhile, where that takes long; on anything else nothing."""
-    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+    if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
         yield
         return
     progress, ended = ReadingProgress(stopped_by="Ctrl+C"), threading.Event()

@@ -7,12 +7,11 @@ from the beginning.
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
-from llmtop.recording.documents import text_of
+from llmtop.recording.documents import parsed, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +27,10 @@ _RAW: Final = -15
 """zlib's window of 32 kB, without a header and a sum of its own."""
 _LEVEL: Final = 7
 """A fifth more time than the usual 6 and 1 % smaller; 8 takes five times as long for next to nothing."""
-_LONGEST: Final = 1 << 28
+LONGEST: Final = 1 << 26
+"""Bytes of a stretch unpacked: one of ten thousand series with ten minutes from before it takes as many."""
+_OBJECTS: Final = 16
+"""Bytes of memory of each byte of JSON."""
 _BYTES = 8
 """Of a number."""
 
@@ -57,10 +59,12 @@ class BlockReader:
 
     def __init__(self) -> None:
         self._inflate = zlib.decompressobj(wbits=_RAW)
-        self._directory: tuple[bytes, Any] = (b"", None)
+        self._directory: tuple[bytes, dict[str, Any]] = (b"", {})
         """The last one, as text and as what it says: most are like the one before."""
+        self.size = 0
+        """Bytes that were unpacked, and what became of them."""
 
-    def unpack(self, block: bytes) -> tuple[bytes, Any, bytes]:
+    def unpack(self, block: bytes) -> tuple[bytes, dict[str, Any], bytes]:
         """The next block: the JSON of what is told, the directory of the columns, and the columns.
 
         Raises:
@@ -69,17 +73,28 @@ class BlockReader:
         try:
             encoding, crc, length = _HEAD.unpack_from(block)
             packed = block[_HEAD.size :]
-            if encoding not in _KNOWN or zlib.crc32(packed) != crc or length > _LONGEST:
+            if encoding not in _KNOWN or zlib.crc32(packed) != crc or self.size + length > LONGEST:
                 raise BadBlockError
             content = self._inflate.decompress(packed, length)
+            if len(content) != length or self._inflate.unconsumed_tail:
+                raise BadBlockError
+            self.size += length
             told, directory = _LENGTHS.unpack_from(content)
             middle = _LENGTHS.size + told
             end = middle + directory
+            self.size += _OBJECTS * told
             if (text := content[middle:end]) != self._directory[0]:
-                self._directory = text, json.loads(text)
+                self.size += _OBJECTS * directory
+                self._directory = text, _directory(text)
             return content[_LENGTHS.size : middle], self._directory[1], content[end:]
         except (struct.error, zlib.error, ValueError) as error:
             raise BadBlockError from error
+
+
+def _directory(text: bytes) -> dict[str, Any]:
+    if not isinstance(directory := parsed(text), dict):
+        raise BadBlockError
+    return directory
 
 
 def packed_row(changed: bytes) -> bytes:

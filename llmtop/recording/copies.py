@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llmtop.frozen import frozen
 from llmtop.recording.blocks import BadBlockError, BlockReader, BlockWriter
+from llmtop.recording.documents import parsed
 from llmtop.recording.row_reader import DamagedRowError, RowReader, StoredRow
 from llmtop.recording.row_writer import RowWriter
 
@@ -63,14 +64,14 @@ class RecordedRows:
 
     def _unpacked(self, row: StoredRow, blocks: BlockReader | None) -> RecordedRow | None:
         if row.kind in _TEXTS:
-            return RecordedRow(row.kind, row.t_ns, json.loads(self._rows.data(row)))
+            return RecordedRow(row.kind, row.t_ns, parsed(self._rows.data(row)))
         if row.kind not in ("stretch", "moment") or blocks is None:
             return None
         data = self._rows.data(row)
         if isinstance(data, str):
             raise BadBlockError
         told, directory, columns = blocks.unpack(data)
-        return RecordedRow(row.kind, row.t_ns, json.loads(told), directory, columns)
+        return RecordedRow(row.kind, row.t_ns, parsed(told), directory, columns)
 
 
 def write_copy(rows: RecordedRows, path: Path, changed: Callable[[Any], Any]) -> int:

@@ -6,6 +6,7 @@ What a newer version has added is passed over, and what only an older one had ke
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
@@ -14,7 +15,16 @@ from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from llmtop import model
+from llmtop.text import clean, is_clean
 
+_LONGEST: Final = 4 << 20
+"""Characters of a document: one of a thousand processes takes a tenth. Its objects may take twenty times as much."""
+_DEEPEST: Final = 32
+"""Lists and objects within each other: llmtop writes nine."""
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+"""Of an integer: a column holds no longer one. A float beyond them is looked at more closely, as NaN is."""
+WRONG_SHAPE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a document raises in code that expects another one: whoever reads foreign ones has it cost that one alone."""
 _T = TypeVar("_T")
 _PLAIN: Final = frozenset({str, int, float, bool, NoneType})
 _NAMES = {
@@ -29,6 +39,71 @@ _NAMES = {
 
 class MisfitError(ValueError):
     """A document that is none of what it should be."""
+
+
+def parsed(text: str | bytes) -> Any:
+    """What a recording's JSON says. This is its border: every text in it is clean.
+
+    Raises:
+        ValueError: It is none, or longer or deeper than any that llmtop writes, or has numbers that no column holds.
+    """
+    text = text if isinstance(text, str) else text.decode()
+    if len(text) > _LONGEST:
+        raise ValueError("too long")
+    try:
+        document = json.loads(text)
+        if not _is_usual(document):
+            document = _CAREFUL.decode(text)
+    except RecursionError as error:
+        raise ValueError("too deep") from error
+    is_safe = "\\" not in text and (is_clean(text) if not text.isascii() else "\x7f" not in text)
+    return document if is_safe else _cleaned(document)
+
+
+def _is_usual(document: Any) -> bool:
+    """Whether each number in it is finite and of eight bytes.
+
+    Raises:
+        ValueError: It is deeper than any that llmtop writes.
+    """
+    is_usual, level = True, [[document]]
+    for _ in range(_DEEPEST):
+        deeper = []
+        for whole in level:
+            for one in whole:
+                kind = one.__class__
+                if kind is dict:
+                    deeper.append(one.values())
+                elif kind is list:
+                    deeper.append(one)
+                elif (kind is int or kind is float) and not _LEAST <= one <= _MOST:
+                    is_usual = False
+        if not deeper:
+            return is_usual
+        level = deeper
+    raise ValueError("too deep")
+
+
+def _cleaned(document: Any) -> Any:
+    if isinstance(document, str):
+        return clean(document)
+    if isinstance(document, dict):
+        return {clean(key): _cleaned(one) for key, one in document.items()}
+    return [_cleaned(one) for one in document] if isinstance(document, list) else document
+
+
+def _integer(digits: str) -> int:
+    if not _LEAST <= (value := int(digits)) <= _MOST:
+        raise ValueError("an integer of more than eight bytes")
+    return value
+
+
+def _finite(digits: str) -> float | None:
+    """A number; None of what is infinite or none: no reader has to expect these."""
+    return value if math.isfinite(value := float(digits)) else None
+
+
+_CAREFUL: Final = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_constant=_finite)
 
 
 def text_of(value: Any) -> str:

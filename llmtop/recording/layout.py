@@ -26,6 +26,8 @@ ROOT: Final = 2
 LOCKS_AT: Final = 0x40000000
 """Where SQLite's locks on a file begin, `LOCK_BYTES` long (os_unix.c: PENDING_BYTE to the end of SHARED)."""
 LOCK_BYTES: Final = 512
+STOPPED: Final = "stopped"
+"""What a second row `about` says of a recording that did not reach its end: why."""
 TABLE: Final = "CREATE TABLE part(id INTEGER PRIMARY KEY, kind TEXT NOT NULL, t_ns INTEGER NOT NULL, data NOT NULL)"
 _VIEWS: Final = {
     "track": ("id", "kind", "name"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from llmtop import ids
 from llmtop.facts import OriginFact, ThreadFact
 from llmtop.frozen import frozen
 from llmtop.model import (
@@ -30,11 +30,11 @@ from llmtop.model import (
     Track,
     TrackId,
 )
-from llmtop.recording.documents import MisfitError, value_of
-from llmtop.recording.layout import FORMAT
+from llmtop.recording.documents import WRONG_SHAPE, MisfitError, parsed, value_of
+from llmtop.recording.layout import FORMAT, STOPPED
 from llmtop.recording.row_reader import DamagedRowError, RowReader, StoredRow
-from llmtop.recording.stretches import SampleColumns, StoredStretch, columns_of, expanded, unpack_stretch
-from llmtop.recording.tracks import MAY_TELL_CPUS, ChangingTracks, with_former_cpus
+from llmtop.recording.stretches import LARGEST, SampleColumns, StoredStretch, columns_of, expanded, unpack_stretch
+from llmtop.recording.tracks import MAY_TELL_CPUS, ChangingTracks, known_facts, with_former_cpus
 from llmtop.text import listed
 from llmtop.units import binary_bytes
 
@@ -48,6 +48,16 @@ _KNOWN: Final = frozenset(
 )
 _STRETCHES_KEPT: Final = 24
 """That many, unpacked, take 40 MB of a server with a thousand series: more than a window of ten minutes has."""
+_LATEST_NS: Final = 1 << 62
+"""Moments lie between 0 and this: no clock reaches it in a century."""
+_LARGEST_WINDOW: Final = 2 * LARGEST
+"""Bytes that the stretches of a window may take: two hundred seconds of ten thousand series that all move."""
+_MOST_NAMED: Final = 8
+"""Things that a message lists."""
+_MOST_FRAMES: Final = 4096
+"""Of a stack: perf ends at 127, py-spy at 1024."""
+_UNPACKED_TIMES: Final = 50
+"""By how much all stretches may be larger than the file, beside one: idle servers compress by 30."""
 _FIRST_LOOK_NS: Final = 2 * NS_PER_S
 """A session writes a second after it was started what it has looked at first, on a busy machine a little later."""
 _ALL: Final = 2**62
@@ -57,6 +67,35 @@ Key = tuple[TrackId, str]
 _T = TypeVar("_T")
 _Windows = Sequence[tuple[StackWindow, bool]]
 """Stacks, and whether they are kept for later."""
+
+
+@frozen
+class _SeriesRow:
+    """Defines a series: `continues` is the number of the one that it goes on from."""
+
+    id: int
+    track: TrackId
+    metric: str
+    unit: str
+    counter: bool
+    title: str
+    source: str
+    continues: int | None = None
+
+
+@frozen
+class _FrameRow:
+    id: int
+    name: str
+
+
+@frozen
+class _StackRow:
+    id: int
+    track: TrackId
+    state: str
+    unit: str
+    frames: tuple[int, ...]
 
 
 class _Definition(NamedTuple):
@@ -112,6 +151,16 @@ class RecordingReader:
         self._stretch_rows: list[list[StoredRow]] = []
         self._unknown: dict[str, set[int]] = {}
         """Rows with what this version does not know, by what it is."""
+        self._misshapen: set[int] = set()
+        """Moments that say something else than moments do."""
+        self._sizes: dict[int, int] = {}
+        """Bytes of the stretches that were unpacked."""
+        self._is_cut_short = False
+        """Whether a window was asked for that is longer than one may be."""
+        self._last_row = 0
+        """The row that was taken last."""
+        self._is_torn = True
+        """Whether a row is missing since the stretch began: what follows in it cannot be unpacked."""
         for row in self._rows.rows:
             self._take(row)
         self._moments = [(s, m, row) for s, rows in enumerate(self._stretch_rows) for m, row in enumerate(rows)]
@@ -160,7 +209,8 @@ class RecordingReader:
         s, m = self._readable(*self._moments[self._at(t_ns)][:2])
         row, state = self._stretch_rows[s][max(m, 0)], self._state(s, m)
         first = max(0, bisect_right(self._stretch_rows, state.start_ns, key=lambda rows: rows[0].t_ns) - 1)
-        stretches = [self._stretch(i) for i in range(first, s + 1)]
+        stretches = self._stretches(first, s)
+        first = s + 1 - len(stretches)
         return Trace(
             origin=state.origin,
             start_ns=state.start_ns,
@@ -205,13 +255,21 @@ class RecordingReader:
             missing = binary_bytes(self._rows.cut_bytes)
             said = f"the last {missing} of the recording are not there: the copy was cut, and what came later is lost"
             found.append(Issue(Severity.ERROR, "recording-cut", f"{said}; copy it again"))
+        if reason := self.about.get(STOPPED):
+            said = f"the recording stopped before its end: {reason}; what came later is lost"
+            found.append(Issue(Severity.ERROR, "recording-stopped", said))
+        if self._is_cut_short:
+            said = "the window shown is shorter than the one recorded: unpacked it takes more memory than llmtop allows"
+            found.append(Issue(Severity.WARNING, "recording-too-large", said))
         if self._lost:
             said = (
                 "parts of the recording cannot be read: it was cut, or it is damaged; what is before and after is shown"
             )
             found.append(Issue(Severity.ERROR, "recording-damaged", said, self._lost))
         if self._unknown:
-            said = f"a newer llmtop has written what this one does not know: {listed(sorted(self._unknown))}"
+            kinds = sorted(self._unknown)
+            kinds[_MOST_NAMED:] = ["more"] if len(kinds) > _MOST_NAMED else []
+            said = f"a newer llmtop has written what this one does not know: {listed(kinds)}"
             found.append(Issue(Severity.INFO, "recording-newer", said, sum(map(len, self._unknown.values()))))
         elif self._rows.format > FORMAT:
             said = f"a newer llmtop has written it (format {self._rows.format}); this one knows format {FORMAT}"
@@ -225,49 +283,72 @@ class RecordingReader:
 
     def _take(self, row: StoredRow) -> None:
         """Note what a row says; blocks are unpacked later."""
-        if row.kind == "stretch":
-            self._stretch_rows.append([row])
-        elif row.kind == "moment":
-            if self._stretch_rows:
+        is_next, self._last_row = row.id == self._last_row + 1, row.id
+        self._is_torn |= not is_next
+        if row.kind in ("stretch", "moment"):
+            last_ns = self._stretch_rows[-1][-1].t_ns if self._stretch_rows else 0
+            is_in_order = last_ns <= row.t_ns < _LATEST_NS
+            self._is_torn = not is_in_order or (self._is_torn and row.kind == "moment")
+            if self._is_torn:
+                self._rows.lost += 1
+            elif row.kind == "stretch":
+                self._stretch_rows.append([row])
+            else:
                 self._stretch_rows[-1].append(row)
         elif (take := _TAKERS.get(row.kind)) is not None:
             try:
-                take(self, row, json.loads(self._rows.data(row)))
+                take(self, row, parsed(self._rows.data(row)))
             except MisfitError:
                 self._note_unknown(row, row.kind)
-            except (DamagedRowError, KeyError, ValueError, TypeError):
+            except (DamagedRowError, *WRONG_SHAPE):
                 self._rows.lost += 1
-        elif row.kind not in _KNOWN:
+        elif row.kind not in _KNOWN and self._rows.format > FORMAT:
             self._note_unknown(row, row.kind)
+        elif row.kind not in _KNOWN:
+            self._is_torn = True
+            self._rows.lost += 1
 
     def _take_about(self, row: StoredRow, document: dict[str, Any]) -> None:
-        self.about = document
+        facts = dict(known_facts(document, lambda _: None))
+        utc_ns = facts.get("utc_ns", 0)
+        if not isinstance(utc_ns, int) or not 0 <= utc_ns < _LATEST_NS:
+            del facts["utc_ns"]
+        self.about = facts
 
     def _take_target(self, row: StoredRow, document: dict[str, Any]) -> None:
         target = value_of(Target, document, lambda name: self._note_unknown(row, f"the server's {name}"))
         self._targets.append((row.id, target))
 
     def _take_mark(self, row: StoredRow, document: dict[str, Any]) -> None:
-        self._marks.append((row.id, value_of(Mark, document)))
+        mark = value_of(Mark, document)
+        if not ids.is_well_formed(mark.track) or not 0 <= mark.t_ns < _LATEST_NS:
+            raise MisfitError
+        self._marks.append((row.id, mark))
 
     def _take_verdict(self, row: StoredRow, document: dict[str, Any]) -> None:
         self._verdicts.append(row.t_ns)
 
     def _take_series(self, row: StoredRow, document: dict[str, Any]) -> None:
-        number = document["id"]
-        metric = Metric(document["metric"], document["unit"], document["counter"], document["title"])
-        self._definitions[number] = _Definition(document["track"], metric, document["source"])
-        self._keys[number] = document["track"], metric.name
-        self._defined_at.append((row.id, number))
-        if "continues" in document:
-            self._continued[number] = document["continues"]
+        told = value_of(_SeriesRow, document)
+        if not ids.is_well_formed(told.track):
+            raise MisfitError
+        metric = Metric(told.metric, told.unit, told.counter, told.title)
+        self._definitions[told.id] = _Definition(told.track, metric, told.source)
+        self._keys[told.id] = told.track, metric.name
+        self._defined_at.append((row.id, told.id))
+        if told.continues is not None:
+            self._continued[told.id] = told.continues
 
     def _take_frame(self, row: StoredRow, document: dict[str, Any]) -> None:
-        self._frames[document["id"]] = document["name"]
+        told = value_of(_FrameRow, document)
+        self._frames[told.id] = told.name
 
     def _take_stack(self, row: StoredRow, document: dict[str, Any]) -> None:
-        frames = tuple(map(self._frames.__getitem__, document["frames"]))
-        self._stacks[document["id"]] = Stack(frames, 0.0, document["unit"], document["state"], document["track"])
+        told = value_of(_StackRow, document)
+        if len(told.frames) > _MOST_FRAMES or not ids.is_well_formed(told.track):
+            raise MisfitError
+        frames = tuple(map(self._frames.__getitem__, told.frames))
+        self._stacks[told.id] = Stack(frames, 0.0, told.unit, told.state, told.track)
 
     def _note_unknown(self, row: StoredRow, kind: str) -> None:
         """Note what of a row this version does not know; a row may be looked at several times."""
@@ -277,7 +358,7 @@ class RecordingReader:
 
     @property
     def _lost(self) -> int:
-        return self._rows.lost + sum(self._undone.values())
+        return self._rows.lost + sum(self._undone.values()) + len(self._misshapen)
 
     def _blocks(self, s: int) -> Iterator[bytes]:
         """The blocks of a stretch up to the first that is damaged."""
@@ -295,13 +376,35 @@ class RecordingReader:
         if stretch is None:
             stretch = self._unpack(s)
         self._unpacked[s] = stretch
-        for oldest in list(self._unpacked)[:-_STRETCHES_KEPT]:
-            self._unpacked.pop(oldest, None)
+        while len(self._unpacked) > _STRETCHES_KEPT or self._kept_size() > _LARGEST_WINDOW:
+            oldest = next(iter(self._unpacked))
+            if oldest == s:
+                break
+            self._unpacked.pop(oldest)
             self._states.pop(oldest, None)
         return stretch
 
+    def _kept_size(self) -> int:
+        return sum(stretch.size for stretch in self._unpacked.values())
+
+    def _stretches(self, first: int, last: int) -> list[StoredStretch]:
+        """Those of a window, as many of the newest ones as may be in memory together."""
+        found, size = list[StoredStretch](), 0
+        for s in range(last, first - 1, -1):
+            stretch = self._stretch(s)
+            size += stretch.size
+            if found and size > _LARGEST_WINDOW:
+                self._is_cut_short = True
+                break
+            found.insert(0, stretch)
+        return found
+
     def _unpack(self, s: int) -> StoredStretch:
+        if sum(self._sizes.values()) > LARGEST + _UNPACKED_TIMES * self._rows.size:
+            self._undone[s] = len(self._stretch_rows[s])
+            return StoredStretch()
         stretch = unpack_stretch(self._blocks(s), self._stacks)
+        self._sizes[s] = stretch.size
         if lost := len(self._stretch_rows[s]) - len(stretch.told):
             self._undone[s] = lost
         return stretch
@@ -328,9 +431,13 @@ class RecordingReader:
         """What held after some more moments of a stretch."""
         stretch, tracks = self._stretch(s), ChangingTracks(state.tracks)
         for m in moments:
-            row, told = self._stretch_rows[s][m], json.loads(stretch.told[m])
-            tracks.take(told, row.t_ns, partial(self._note_unknown, row))
-            state = self._next_state(state, s, m, told, stretch.stacks[m])
+            row = self._stretch_rows[s][m]
+            try:
+                told = parsed(stretch.told[m])
+                tracks.take(told, row.t_ns, partial(self._note_unknown, row))
+                state = self._next_state(state, s, m, told, stretch.stacks[m])
+            except WRONG_SHAPE:
+                self._misshapen.add(row.id)
         return replace(state, tracks=tracks.now())
 
     def _tracks(self, s: int, t_ns: int, tracks: Mapping[TrackId, Track]) -> Mapping[TrackId, Track]:
@@ -350,14 +457,19 @@ class RecordingReader:
         tracks = ChangingTracks({})
         for row, told in zip(self._stretch_rows[s], self._stretch(s).told, strict=False):
             if any(word in told for word in MAY_TELL_CPUS):
-                tracks.take(json.loads(told), row.t_ns, partial(self._note_unknown, row))
+                try:
+                    tracks.take(parsed(told), row.t_ns, partial(self._note_unknown, row))
+                except WRONG_SHAPE:
+                    self._misshapen.add(row.id)
         return {id: track for id, track in tracks.now().items() if ThreadFact.CPUS in track.facts}
 
     def _next_state(self, before: _State, s: int, m: int, told: Mapping[str, Any], stacks: _Windows) -> _State:
         """What held after one more, but for the tracks."""
-        row = self._stretch_rows[s][m]
+        row, start_ns = self._stretch_rows[s][m], told["start_ns"]
+        if not isinstance(start_ns, int) or not -_LATEST_NS < start_ns <= row.t_ns:
+            raise MisfitError
         return _State(
-            start_ns=told["start_ns"],
+            start_ns=start_ns,
             tracks=before.tracks,
             numbers=self._changed_numbers(before.numbers, s, m, told),
             origin=self._origin(told["origin"]) if "origin" in told else before.origin,
@@ -397,7 +509,7 @@ class RecordingReader:
         """The series that there are, after some have ended and others were defined."""
         row = self._stretch_rows[s][m]
         if "series" in told:
-            numbers = expanded(told["series"])
+            numbers = expanded(told["series"], len(self._keys))
         else:
             ended = frozenset(told.get("ended", ()))
             since = bisect_right(self._defined_at, (self._stretch_rows[s][m - 1].id,))

@@ -82,15 +82,23 @@ class _TreePage:
         return front + bytes(at - self.head - len(front)) + b"".join(reversed(self.cells))
 
 
+class ForeignChangeError(Exception):
+    """Somebody else removed, moved, cut or wrote over a file that is being written."""
+
+
 class RowWriter:
     """Adds rows to a new file, each (kind, moment, data).
 
     Raises:
         FileExistsError: There is such a file: nothing is ever written over.
-        OSError: It cannot be made or written; what is in it stays whole, and nothing can be added any more.
+        OSError: It cannot be made or written; what is in it stays whole.
+        ForeignChangeError: The file is no longer what was written: nothing can be added any more.
     """
 
     def __init__(self, path: Path) -> None:
+        self._name = path
+        self._head = b""
+        """How the file begins, as it was written last."""
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._schema = _TreePage(LEAF, head=100)
         for row, values in enumerate(schema(), 1):
@@ -98,13 +106,16 @@ class RowWriter:
             self._schema.add(varint(len(body)) + varint(row) + body)
         self._path = [_TreePage(LEAF, number=ROOT)]
         """From the root to the page that is filled."""
-        self._pages = ROOT
+        self._reserve = ROOT + 1
+        """A free page (1.5): where the disk is full, it takes the row that says so. 0 once it is taken."""
+        self._pages = self._reserve
         self._changes = 0
         self._rows = 0
         self._spare: list[int] = []
         """Pages that nothing leads to any more: the next new one takes their place."""
         self._waiting: list[tuple[str, int, str | bytes]] = []
         self._write(ROOT, self._path[0].content())
+        self._write(self._reserve, (bytes(8) + b"free, for the last row").ljust(PAGE, b"\0"))
         self._publish()
 
     @property
@@ -117,6 +128,12 @@ class RowWriter:
         self._waiting.append((kind, t_ns, data))
         self.flush(is_patient=len(self._waiting) < _PATIENCE)
 
+    def give_up(self) -> None:
+        """Forget the rows that wait: the disk did not take them. For one more there is room in any case."""
+        self._waiting.clear()
+        self._spare += [self._reserve] if self._reserve else []
+        self._reserve = 0
+
     def flush(self, *, is_patient: bool = False) -> None:
         """Write what waits."""
         if not self._waiting or not self._lock(is_patient=is_patient):
@@ -128,11 +145,31 @@ class RowWriter:
         finally:
             fcntl.lockf(self._file, fcntl.LOCK_UN, LOCK_BYTES, LOCKS_AT)
 
+    def check(self) -> None:
+        """See that the file is where it was made, and as it was written.
+
+        Raises:
+            ForeignChangeError: It is not, in words.
+        """
+        now = os.fstat(self._file)
+        try:
+            named = self._name.stat()
+        except OSError as error:
+            raise ForeignChangeError("the file was removed or moved away") from error
+        if not os.path.samestat(now, named):
+            raise ForeignChangeError("another file has taken its place")
+        if now.st_size < self.size or os.pread(self._file, len(self._head), 0) != self._head:
+            raise ForeignChangeError("another program cut the file or wrote into it")
+
+    def sync(self) -> None:
+        """Have the disk take all that was written; may block for as long as the disk does."""
+        os.fdatasync(self._file)
+
     def close(self) -> None:
         """Write what waits, and see that the disk has it all."""
         try:
             self.flush()
-            os.fdatasync(self._file)
+            self.sync()
         finally:
             os.close(self._file)
 
@@ -145,15 +182,20 @@ class RowWriter:
         return True
 
     def _add(self, kind: str, t_ns: int, data: str | bytes) -> None:
-        cell = self._cell(self._rows + 1, record((None, kind, t_ns, data)))
-        leaf = self._path[-1]
-        if leaf.fits(len(cell)):
+        pages, leaf = self._pages, self._path[-1]
+        try:
+            cell = self._cell(self._rows + 1, record((None, kind, t_ns, data)))
+            new = None if leaf.fits(len(cell)) else self._new(_TreePage(LEAF), cell)
+        except OSError:
+            self._pages = pages  # nothing leads to what was written of them
+            raise
+        if new is None:
+            self._rows += 1
             leaf.add(cell)
             self._publish(leaf)
         else:
-            new = self._new(_TreePage(LEAF), cell)
             self._follow(len(self._path) - 1, leaf, self._rows, [new])
-        self._rows += 1
+            self._rows += 1
 
     def _cell(self, row: int, body: bytes) -> bytes:
         """A row for a leaf page; what is too long of it is written behind, from its end on."""
@@ -225,10 +267,31 @@ class RowWriter:
         self._changes += 1
         head = struct.pack(
             ">16sH6B12I20x2I",
-            *(MAGIC, PAGE, 1, 1, 0, 64, 32, 32, self._changes, self._pages, 0, 0, 1, 4, 0, 0, 1, FORMAT, 0),
+            *(
+                MAGIC,
+                PAGE,
+                1,
+                1,
+                0,
+                64,
+                32,
+                32,
+                self._changes,
+                self._pages,
+                self._reserve,
+                self._reserve > 0,
+                1,
+                4,
+                0,
+                0,
+                1,
+                FORMAT,
+                0,
+            ),
             *(APPLICATION_ID, self._changes, _SQLITE_VERSION),
         )
         self._write(1, head + self._schema.content())
+        self._head = head
         if changed is not None:
             self._write(changed.number, changed.content())
 

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
-from typing import Any
+from itertools import chain, islice
+from operator import ge
+from typing import Any, Final
 
 from llmtop.lazy import LazySequence
 from llmtop.model import Stack, StackWindow
-from llmtop.recording.blocks import BadBlockError, BlockReader, unpacked_rows
+from llmtop.recording.blocks import LONGEST, BadBlockError, BlockReader, unpacked_rows
+from llmtop.recording.documents import WRONG_SHAPE
 
 _NUMBER_BYTES = 8
 _STACK_BYTES = 4
 """Of a stack's number."""
+_STACK_ROOM, _ROW_ROOM = 128, 64
+"""Bytes of a stack as an object; what a row of samples takes to unpack, as bytes that take as long."""
+_COPIES = 3
+"""Of series that move, while they are put together."""
+LARGEST: Final = 2 * LONGEST
+"""What a stretch may take in memory, in bytes."""
+_LATEST_NS = 1 << 62
+"""Times of samples lie between 0 and this: no clock reaches it in a century."""
 
 
 @dataclass(slots=True)
@@ -53,11 +64,13 @@ class StoredStretch:
         told: What has changed from moment to moment, as JSON: docs/recording.md has its fields.
         stacks: Those that were written with each, and whether they are kept for later.
         groups: All samples.
+        size: Bytes that it takes once it is put together, at most.
     """
 
     told: list[bytes] = field(default_factory=list)
     stacks: list[tuple[tuple[StackWindow, bool], ...]] = field(default_factory=list)
     groups: list[SampleGroup] = field(default_factory=list)
+    size: int = 0
 
 
 @dataclass(slots=True)
@@ -83,7 +96,10 @@ class SampleGroup:
             count: How many.
             moved: Places of the series that move from here on; None of a group of which all always do.
         """
-        times, rows = content.take(count * _NUMBER_BYTES), count
+        times, rows = array("q", content.take(count * _NUMBER_BYTES)), count
+        last_ns = self.times[-1] if self.times else -1
+        if not last_ns < times[0] <= times[-1] < _LATEST_NS or any(map(ge, times, islice(times, 1, None))):
+            raise BadBlockError
         if not self.first:
             self.first.frombytes(unpacked_rows(content.take(len(self.numbers) * _NUMBER_BYTES), len(self.numbers)))
             moved, rows = range(len(self.numbers)) if moved is None else moved, count - 1
@@ -93,7 +109,12 @@ class SampleGroup:
         if moving := len(self.moving):
             packed = content.take(rows * moving * _NUMBER_BYTES)
             self._packed.setdefault(moving, []).append(packed)
-        self.times.frombytes(times)
+        self.times += times
+
+    def size(self, more: int = 0) -> int:
+        """Bytes that it takes once it is put together, at most, with so many rows more."""
+        cells = len(self.numbers) + _COPIES * len(self.moving)
+        return (len(self.times) + more) * (_ROW_ROOM + _NUMBER_BYTES * cells)
 
     def columns(self) -> Callable[[int], array[Any]]:
         """What gives the bits of all values of the series at a place, once no rows are added any more."""
@@ -148,20 +169,34 @@ def unpack_stretch(blocks: Iterable[bytes], stacks: Mapping[int, Stack]) -> Stor
         stacks: By number, without their weights.
     """
     reader, stretch = BlockReader(), StoredStretch()
-    groups = stretch.groups
+    groups, size = stretch.groups, 0
     for block in blocks:
         try:
             told, directory, columns = reader.unpack(block)
-            content = _Content(columns)
-            groups += [SampleGroup(tuple(expanded(numbers))) for numbers in directory.get("groups", ())]
-            for group, count, *moved in directory.get("samples", ()):
-                groups[group].add(content, count, expanded(*moved) if moved else None)
-            windows = _windows(content, stacks, directory["stacks"]) if "stacks" in directory else ()
-        except (BadBlockError, TypeError, ValueError, IndexError):
+            content, room = _Content(columns), len(columns) // _NUMBER_BYTES
+            for numbers in directory.get("groups", ()):
+                groups.append(SampleGroup(tuple(expanded(numbers, room))))
+                room -= len(groups[-1].numbers) + 1  # a first row, and its time
+            for number, count, *moved in directory.get("samples", ()):
+                group = groups[number]
+                before = group.size()
+                _check(reader.size + size + group.size(count) - before)
+                group.add(content, count, expanded(moved[0], len(group.numbers)) if moved else None)
+                size += group.size() - before
+            size += sum(_STACK_ROOM * count for _, count, _ in directory.get("stacks", ()))
+            _check(reader.size + size)
+            windows = _windows(content, stacks, directory.get("stacks", ()))
+        except (BadBlockError, *WRONG_SHAPE):
             break
         stretch.told.append(told)
         stretch.stacks.append(windows)
+    stretch.size = reader.size + size
     return stretch
+
+
+def _check(size: int) -> None:
+    if size > LARGEST:
+        raise BadBlockError
 
 
 def columns_of(stretches: Iterable[StoredStretch]) -> SampleColumns:
@@ -219,9 +254,17 @@ def _stacks(numbers: bytes, weights: bytes, stacks: Mapping[int, Stack]) -> tupl
     """Stacks with their weights; of a damaged file some are not known."""
     each = array("d", unpacked_rows(weights, len(weights) // _NUMBER_BYTES))
     pairs = zip(map(stacks.get, array("I", numbers)), each, strict=True)
-    return tuple(Stack(one.frames, weight, one.unit, one.state, one.track) for one, weight in pairs if one is not None)
+    known = ((one, weight) for one, weight in pairs if one is not None and 0 <= weight < math.inf)
+    return tuple(Stack(one.frames, weight, one.unit, one.state, one.track) for one, weight in known)
 
 
-def expanded(ranges: Iterable[tuple[int, int]]) -> list[int]:
-    """Numbers of which `writer.ranges` has told."""
+def expanded(ranges: Collection[tuple[int, int]], most: int) -> list[int]:
+    """Numbers of which `writer.ranges` has told.
+
+    Raises:
+        ValueError: They are more than there can be.
+    """
+    counts = [count for _, count in ranges]
+    if sum(counts) > most or min(counts, default=0) < 0:
+        raise ValueError("more numbers than there can be")
     return [number for first, count in ranges for number in range(first, first + count)]

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from llmtop import ids
 from llmtop.facts import ThreadFact
-from llmtop.model import Track, TrackId, Unknown
+from llmtop.model import Track, TrackId, TrackKind, Unknown
 from llmtop.recording.documents import MisfitError, value_of
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ _PLAIN: Final = frozenset({str, int, float})
 _OF_CPUS: Final = frozenset({ThreadFact.CPUS, ThreadFact.CPUS_BEFORE, ThreadFact.CPUS_SINCE})
 MAY_TELL_CPUS: Final = (b'"kind"', b'"gone"', f'"{ThreadFact.CPUS}'.encode())
 """What is in the JSON of each moment at which another thread is told of, or other CPUs of one."""
+_ORDER: Final = {kind: i for i, kind in enumerate(TrackKind)}
 Note = Callable[[str], None]
 """Takes the name of what this version does not know."""
 
@@ -57,7 +59,7 @@ class ChangingTracks:
         return self._tracks
 
     def _change(self, id: TrackId, document: Mapping[str, Any], t_ns: int, note: Note) -> None:
-        facts = _known_facts(document.get("facts", {}), note)
+        facts = known_facts(document.get("facts", {}), note)
         is_whole = "kind" in document or id not in self._tracks
         if not is_whole and _OF_CPUS.isdisjoint(facts):
             self._facts.setdefault(id, {}).update(facts)
@@ -70,8 +72,11 @@ class ChangingTracks:
             new = _with_facts(value_of(Track, {**document, "id": id, "facts": {}}), facts)
         except MisfitError:
             note("track")
-        else:
+            return
+        if ids.kind(id) is new.kind and ids.is_well_formed(id) and _may_hold(new.parent, new.kind):
             self._tracks[id] = with_former_cpus(new, old or new, t_ns)
+        else:
+            note("track")
 
     def _settled(self, id: TrackId) -> Track | None:
         """A track with all its facts; None where there is none."""
@@ -79,6 +84,12 @@ class ChangingTracks:
         if track is not None and (facts := self._facts.pop(id, None)):
             track = self._tracks[id] = _with_facts(track, {**track.facts, **facts})
         return track
+
+
+def _may_hold(parent: TrackId | None, kind: TrackKind) -> bool:
+    """Whether a track may be the parent of one of a kind: those before it, so that no track is above itself."""
+    above = None if parent is None else ids.kind(parent)
+    return parent is None or (above is not None and _ORDER[above] < _ORDER[kind] and ids.is_well_formed(parent))
 
 
 def with_former_cpus(track: Track, old: Track, t_ns: int) -> Track:
@@ -97,7 +108,7 @@ def _with_facts(track: Track, facts: Mapping[str, Fact]) -> Track:
     return Track(track.id, track.kind, track.name, track.parent, facts)
 
 
-def _known_facts(told: Any, note: Note) -> Mapping[str, Fact]:
+def known_facts(told: Any, note: Note) -> Mapping[str, Fact]:
     """Facts: most are plain, and need no look at what else they could be."""
     facts: dict[str, Any] = {}
     if not isinstance(told, dict):

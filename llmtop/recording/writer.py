@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, compress, count
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llmtop.model import NS_PER_S, Finding, Mark, Series, StackWindow, Target, Trace, Track, TrackId
 from llmtop.recording.blocks import BlockWriter, packed_row
 from llmtop.recording.documents import text_of
+from llmtop.recording.layout import STOPPED
 from llmtop.recording.row_writer import RowWriter
 
 if TYPE_CHECKING:
@@ -122,10 +124,12 @@ class RecordingWriter:
     Raises:
         FileExistsError: There is such a file.
         OSError: It cannot be written; what is in it stays whole.
+        ForeignChangeError: The file is no longer what was written.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Fact]) -> None:
         self._rows = RowWriter(path)
+        self._about = about
         self._series: dict[_Key, _Written] = {}
         self._numbers = 0
         self._tracks: dict[TrackId, Track] = {}
@@ -149,6 +153,24 @@ class RecordingWriter:
     def size(self) -> int:
         """Bytes of the file."""
         return self._rows.size
+
+    def check(self) -> None:
+        """See that the file is where it was made, and as it was written.
+
+        Raises:
+            ForeignChangeError: It is not.
+        """
+        self._rows.check()
+
+    def sync(self) -> None:
+        """Have the disk take all that was written; may block for as long as the disk does."""
+        self._rows.sync()
+
+    def note_stop(self, reason: str) -> None:
+        """Write why nothing follows, where what was written leaves room: the disk may be full."""
+        with suppress(OSError):
+            self._rows.give_up()
+            self._rows.append("about", 0, text_of({**self._about, STOPPED: reason}))
 
     def close(self) -> None:
         """Leave the file as it is."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from llmtop import foreign, procfs
-from llmtop.facts import TargetFact
+from llmtop.facts import CONFIG_NUMBERS, CONFIG_TEXTS, TargetFact
 from llmtop.frozen import frozen
 from llmtop.model import Engine, Fact, Unknown
 from llmtop.text import clean, redact
@@ -172,19 +172,8 @@ def _configuration(model: str, pid: int, proc: Path) -> tuple[str, Mapping[str, 
 _MOST_SNAPSHOTS = 8
 """Versions of a model in a download cache that are looked into."""
 _QUANTIZATION_KEYS = ("bits", "group_size", "zero_point", "sym")
-CONFIG_TEXTS = frozenset(("model_type", "dtype", "torch_dtype"))
-CONFIG_NUMBERS = frozenset(
-    (
-        *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size"),
-        *("intermediate_size", "ffn_dim", "n_inner", "tie_word_embeddings", "kv_lora_rank", "q_lora_rank"),
-        *("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "num_local_experts", "num_experts", "n_routed_experts"),
-        *("num_experts_per_tok", "experts_per_token", "moe_intermediate_size", "shared_expert_intermediate_size"),
-        *("first_k_dense_replace", "n_shared_experts", *(f"quantization_config.{key}" for key in _QUANTIZATION_KEYS)),
-    )
-)
-"""What the arithmetic of `llmtop.analysis.roofline.model_facts` uses. Nothing else of a stranger's file is kept."""
 NOT_ATTENTION = re.compile(r"[a-z]{0,12}_?(mamba|ssm|linear_num|rwkv|lru_width)[a-z_]{0,24}")
-"""Likewise: names of what layers have that are not attention."""
+"""Names of what layers have that are not attention: their values are kept next to `facts.CONFIG_NUMBERS`."""
 
 
 def _single_values(config: Mapping[str, Any]) -> dict[str, Fact]:

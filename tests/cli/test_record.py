@@ -154,7 +154,7 @@ def test_a_folder_that_cannot_be_made_is_said_and_tried_again(tmp_path: Path) ->
     (tmp_path / "file").write_text("mine")
     command = [*COMMAND, "--when", "self.rss > 1 B", "-o", str(tmp_path / "file"), "--duration", "4"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
+    assert (done.returncode, done.stdout) == (1, "")
     assert "it is tried again in a minute" in done.stderr
     assert (tmp_path / "file").read_text() == "mine"
 

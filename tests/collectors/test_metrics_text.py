@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from llmtop.collectors import metrics_text
-from llmtop.collectors.metrics_text import MAX_REMEMBERED, TextReader, key, names
+from llmtop.collectors.metrics_text import MAX_LINES, MAX_REMEMBERED, TextReader, key, names
 
 
 def read_one(text: str, name: str) -> list[tuple[dict[str, str], float | None]]:
@@ -192,3 +192,12 @@ def test_a_page_with_other_lines_is_read_as_if_it_were_the_first(
     long = {"running": "vllm_num_requests_running", "prompt": "vllm_prompt_tokens"}
     assert values_of(reader, PAGE.replace(old, new)) == {long[name]: told for name, told in values.items()}
     assert taken
+
+
+def test_of_a_page_without_end_the_first_lines_are_read() -> None:
+    reader = TextReader({"a"})
+    text = "a 1\n" + 'b{c="d"} 1\n' * MAX_LINES
+    for _ in range(2):  # anew, and as the page before
+        found = reader.read(text)
+        assert found.left_out == 2
+        assert [sample.value for sample in found.samples["a"]] == [1.0]

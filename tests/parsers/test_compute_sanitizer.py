@@ -177,3 +177,10 @@ def test_changed_bytes_and_cuts_cost_no_more_than_a_sentence(
         assert "\n" not in refusal
         return
     assert "\\x1b" not in repr(said)
+
+
+def test_reports_that_are_counted_and_not_there_are_damage(tmp_path: Path) -> None:
+    whole = (SAMPLES / "memcheck.sanitizer.txt").read_text()
+    (tmp_path / "file").write_text(whole.replace("========= Invalid __shared__", "======_== Invalid __shared__"))
+    (issue,) = load(tmp_path / "file").issues
+    assert issue.message == "its summary counts 5 errors, and 4 can be read: parts of the text are damaged"

@@ -133,3 +133,22 @@ def test_swapped_pages_cost_no_more_than_a_sentence(export: Path, swap: tuple[in
     except FileError as error:
         said = str(error)
         assert "\n" not in said
+
+
+def test_a_page_of_names_that_lost_its_rows_is_damage(export: Path, tmp_path: Path) -> None:
+    """The number of cells of the first page, without which no table is known."""
+    content = bytearray(export.read_bytes())
+    kept = content[104]
+    content[104] = kept - 1
+    (tmp_path / "file").write_bytes(content)
+    assert "nsys-damaged" in {issue.code for issue in load(tmp_path / "file").issues}
+    content[104] = kept
+    (tmp_path / "file").write_bytes(content)
+    assert not load(tmp_path / "file").issues
+
+
+def test_of_a_large_export_the_page_of_names_is_checked(
+    export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llmtop.parsers.nsys_export._CHECKED_WHOLE", 0)
+    test_a_page_of_names_that_lost_its_rows_is_damage(export, tmp_path)

@@ -177,3 +177,19 @@ def test_a_packed_file_that_is_no_report_is_refused_before_it_is_unpacked(
     monkeypatch.setattr(compressed, "_pieces", counted)
     assert refusal(path).startswith(f"{path} is all zeros")
     assert sum(written) < 8 << 20
+
+
+@pytest.mark.parametrize("name", ["py-spy/0.4.3/demo-server.folded", "ncu/2025.3.1/sgemm-ladder.session.csv"])
+@pytest.mark.parametrize("at", [0.3, 0.6])
+def test_zeros_in_a_text_are_damage(name: str, at: float, tmp_path: Path) -> None:
+    content = bytearray((ROOT / "sample_traces" / name).read_bytes())
+    place = int(at * len(content))
+    content[place : place + 64] = bytes(64)
+    (tmp_path / "file").write_bytes(content)
+    assert ("text-damaged", 64) in {(issue.code, issue.count) for issue in load(tmp_path / "file").issues}
+
+
+def test_a_text_in_utf_16_is_no_damage(tmp_path: Path) -> None:
+    text = (ROOT / "sample_traces" / "ncu/2025.3.1/sgemm-ladder.session.csv").read_text()
+    (tmp_path / "file").write_bytes(text.encode("utf-16"))
+    assert not load(tmp_path / "file").issues

@@ -56,6 +56,7 @@ from llmtop.recording.row_writer import RowWriter
 from llmtop.recording.writer import STACKS_NS, STRETCH_NS, RecordingWriter
 from llmtop.replay import Replay
 from llmtop.session import Recorder
+from llmtop.text import clean
 from tests.analysis.verdict_scenes import SITUATIONS
 from tests.live_traces import AMPERE, NO_GPU, NOTHING, SOURCES, START_NS, TARGET, Scene, live_trace, poll, probed
 
@@ -123,7 +124,7 @@ def recorded(scene: Scene, ticks: int) -> list[Trace]:
 @pytest.mark.parametrize("scene", LIVE_SCENES.values(), ids=LIVE_SCENES.keys())
 def test_each_moment_of_a_scene_is_read_back(scene: Scene, tmp_path: Path) -> None:
     """From the 40th second on, with what was kept before; over a minute, after which all is written once more."""
-    traces = recorded(scene, 130)[40:]
+    traces = recorded(replace(scene, hostile=clean(scene.hostile)), 130)[40:]
     recording = write(tmp_path / "file", traces, TARGET)
     assert recording.times == [trace.end_ns for trace in traces]
     assert recording.issues == ()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 import threading
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -83,6 +86,90 @@ def test_a_full_disk_ends_the_recording_alone(tmp_path: Path, monkeypatch: pytes
     assert not recording.is_running
     assert recording.failure == f"the recording has stopped: No space left on device; {path} has all up to then"
     assert len(RecordingReader(path).times) >= 2
+    recording.stop()
+
+
+def test_that_the_disk_was_full_stands_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there already takes no more room: the last page says why nothing follows."""
+    real, path, room = os.pwrite, tmp_path / "file", [1 << 30]
+
+    def pwrite(file: int, data: bytes, at: int) -> int:
+        if at >= room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(file, data, at)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    watching = Watching()
+    recording = begin_recording(watching, path)
+    assert watching.is_asked.wait(DEADLINE_S)
+    room[0] = path.stat().st_size
+    recording._thread.join(DEADLINE_S)
+    said = "the recording stopped before its end: No space left on device; what came later is lost"
+    assert [issue.message for issue in RecordingReader(path).issues] == [said]
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+
+
+def _move(path: Path) -> None:
+    path.rename(path.with_name("moved"))
+
+
+def _replace(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes())
+    other.rename(path)
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def _write_over(path: Path) -> None:
+    path.write_bytes(b"something else".ljust(1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (_remove, "the file was removed or moved away"),
+        (_move, "the file was removed or moved away"),
+        (_replace, "another file has taken its place"),
+        (_cut, "another program cut the file or wrote into it"),
+        (_write_over, "another program cut the file or wrote into it"),
+    ],
+)
+@pytest.mark.parametrize("when", ["while it is written", "as it ends"])
+def test_no_success_is_told_of_a_file_that_is_not_there(
+    tmp_path: Path, change: Callable[[Path], None], why: str, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llmtop.session_recording.PERIOD_S", DEADLINE_S if when == "as it ends" else 0.01)
+    path = tmp_path / "file"
+    recording = begin_recording(Watching(), path)
+    change(path)
+    if when == "as it ends":
+        recording.end()
+    recording._thread.join(DEADLINE_S)
+    assert not recording.is_running
+    assert recording.failure == f"the recording has stopped: {why}; {path} does not have it: record anew"
+    assert recording.end_said == (recording.failure, "error")
+
+
+def test_the_disk_takes_what_was_written_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, real = threading.Event(), os.fdatasync
+
+    def fdatasync(file: int) -> None:
+        real(file)
+        synced.set()
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    monkeypatch.setattr("llmtop.session_recording.SYNCED_S", 0.0)
+    recording = begin_recording(Watching(), tmp_path / "file")
+    assert synced.wait(DEADLINE_S)
+    assert recording.is_running
     recording.stop()
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llmtop.errors import FilesError
+from llmtop.errors import FilesError, print_message
 from llmtop.notes import digest_of, noted
 from llmtop.parsers.registry import load
 from llmtop.parsers.source_files import with_sources
@@ -45,7 +44,7 @@ def explore(paths: Sequence[Path], is_one_run: bool | None = None, source_folder
     code = run_app(ExploreApp(loadings))
     _refuse_if_hopeless(loadings)
     for failure in _failures(loadings):
-        sys.stderr.write(f"llmtop: {failure}\n")
+        print_message(failure)
     return code
 
 

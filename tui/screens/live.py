@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.message import Message
 
+from llmtop.errors import print_message
 from llmtop.tui.app import LlmtopApp, run_app, settle
 from llmtop.tui.screens.diagnosis import DiagnosisScreen
 from llmtop.tui.screens.live_screen import LiveScreen
@@ -207,5 +207,5 @@ def watch_session(
     app = LiveApp(session, target, launched=launched, seconds=seconds)
     code = run_app(app)
     if app.live.recording is not None:
-        sys.stderr.write(f"llmtop: {app.live.recording.end_said[0]}\n")
+        print_message(app.live.recording.end_said[0])
     return code
