@@ -5,7 +5,7 @@ Usage: sudo python benchmarks/ebpf_overhead.py [ROUNDS [WORKLOAD ...]], of call,
 The workload does one thing over and over on one CPU: a system call, a context switch (two of them and four calls per
 operation: a ping-pong over pipes), a call into a stand-in libcuda. Its own CPU time per operation is compared with and
 without the tracer, cases by turns, and the best batch of all rounds counts: other programs only ever add to it. Needs
-root, bcc and gcc; strace and perf are shown where they are installed.
+root and gcc; strace and perf are shown where they are installed.
 
 "collectors" compares llmtop's collectors as they are, each with stacks and without a budget, for some seconds a case
 and by the mean: the one by perf looks now and then. They are attached once they have said something, and detached
@@ -38,7 +38,7 @@ IN_TRACEFS = ["unshare", "-m", "sh", "-c", 'mount -t tracefs none /sys/kernel/tr
 PART = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from tracing.bcc.helper import calls, lifecycle, library, programs, scheduler
+from tracing.probes.helper import calls, lifecycle, library, programs, scheduler
 from tracing.helper import symbols, system
 pid, what = int(sys.argv[2]), sys.argv[3]
 system.see_tracepoints()
@@ -82,7 +82,7 @@ with getattr(import_module(module), name)(target, **options) as collector:
 """
 COLLECTORS = (
     ("/proc", "llmtop.collectors.proc", "ProcCollector"),
-    ("eBPF through bcc", "llmtop.collectors.tracing.bcc.collector", "EbpfCollector"),
+    ("eBPF", "llmtop.collectors.tracing.probes.collector", "EbpfCollector"),
     ("perf", "llmtop.collectors.tracing.perf.collector", "PerfCollector"),
 )
 COLLECTOR_S = 5.0

@@ -1,6 +1,6 @@
 """Every incident of the demo under every tracer, quiet and busy: is the headline right, and is anything false said?
 
-    python benchmarks/incident_matrix.py --repeat 2 --tracers proc perf bcc
+    python benchmarks/incident_matrix.py --repeat 2 --tracers proc perf ebpf
     python benchmarks/incident_matrix.py --only lock gil --jobs 8          # 8 at a time, each on CPUs of its own
     python benchmarks/incident_matrix.py --jobs 8 --minutes 20 --json FILE
 
@@ -43,7 +43,7 @@ from llmtop.analysis.rules.live_rules import LIFELESS, MUTE
 from llmtop.demo.incidents import INCIDENTS, Incident
 
 LLMTOP = [sys.executable, "-m", "llmtop"]
-TRACERS = ("proc", "perf", "bcc")
+TRACERS = ("proc", "perf", "ebpf")
 SHORT_OF_CPU = "run-queue-starvation"
 _OF_CPU_TIME = {"run-queue-starvation", "cpu-bound", "gil-bound", "api-bound", "queue-standing", "objective-missed"}
 """An incident with one of these verdicts is about CPU time: on a busy machine others may be the larger part of it."""

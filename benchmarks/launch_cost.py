@@ -6,7 +6,7 @@ stand_in_server.c takes steps of so many launches, on a stand-in libcuda whose l
 the kernel does itself ("gentle"), or does not, so that each probe is stepped through ("stepped", ten times dearer).
 llmtop's eBPF collector looks at it for half of the time. Its first seconds are shown apart: it does
 not know yet what its probes cost. CPU time is compared, which other programs disturb less than they do the
-time of day, yet they do: see by how much its seconds differ without llmtop. Needs bcc and gcc.
+time of day, yet they do: see by how much its seconds differ without llmtop. Needs root and gcc.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.bench import machine, median, table
-from llmtop.collectors.tracing.bcc.collector import EbpfCollector
+from llmtop.collectors.tracing.probes.collector import EbpfCollector
 from llmtop.model import Target, TargetProcess
 
 HERE = Path(__file__).resolve().parent

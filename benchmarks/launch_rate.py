@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.bench import machine, table
 from benchmarks.launch_cost import KINDS, Engine, running_engine
-from llmtop.collectors.tracing.bcc.collector import EbpfCollector
+from llmtop.collectors.tracing.probes.collector import EbpfCollector
 from llmtop.model import Target, TargetProcess
 
 STEP_NS = 10_000_000

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llmtop.collectors.tracing.bcc.collector import PROGRAM
 from llmtop.collectors.tracing.causes import cause_of_sleep
+from llmtop.collectors.tracing.probes.collector import PROGRAM
 from llmtop.collectors.tracing.process import HelperProcess
 from tests.workloads.programs import Account, Workload, build_workload
 

@@ -8,7 +8,7 @@ each cause, how many were planted, how many stood out, how many of these were pu
 probes looked at what tells it (the rest is the price of the budget, not a wrong cause: PERCENT of a core, 1 if not
 given); what stood out beside them, which on a busy machine may truly have been slow; the CPU time of the probes'
 helper, of llmtop taking in what it says, and of a look at the steps; and the engine's wall time a step with the probes
-and without, by turns. Needs root, bcc and gcc.
+and without, by turns. Needs root and gcc.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from typing import Any
 from llmtop import procfs
 from llmtop.analysis.server.engine_steps import EngineStep
 from llmtop.analysis.server.steps_view import StepsView, steps_view
-from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 from llmtop.collectors.tracing.helper.system import cpu_ns
+from llmtop.collectors.tracing.probes.collector import EbpfCollector
 from llmtop.model import LIVE, Trace
 from llmtop.session import Recorder
 from llmtop.vocabulary import RoundPart

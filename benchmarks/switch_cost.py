@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llmtop.collectors.tracing.bcc.collector import PROGRAM
 from llmtop.collectors.tracing.helper.kernel import time_programs
+from llmtop.collectors.tracing.probes.collector import PROGRAM
 from llmtop.collectors.tracing.process import HelperProcess
 
 HERE = Path(__file__).resolve().parent

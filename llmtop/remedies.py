@@ -40,7 +40,6 @@ _INSTALL = {
     "apk": "apk add",
 }
 _PACKAGES = {
-    "python3-bpfcc": {"dnf": "python3-bcc", "zypper": "python3-bcc", "pacman": "python-bcc", "apk": "py3-bcc"},
     "linux-perf": {
         "ubuntu": "linux-tools-generic",
         "dnf": "perf",
@@ -73,8 +72,8 @@ def for_system(remedy: str, system: str) -> str:
 
     >>> for_system("sudo apt install linux-perf", "dnf"), for_system("sudo apt install linux-perf", "ubuntu")
     ('sudo dnf install perf', 'sudo apt install linux-tools-generic')
-    >>> for_system("sudo apt install python3-bpfcc: bcc keeps one", "pacman")
-    'sudo pacman -S python-bcc: bcc keeps one'
+    >>> for_system("sudo apt install linux-perf: any version will do", "pacman")
+    'sudo pacman -S perf: any version will do'
     """
     command = _INSTALL.get(system, "apt install")
     return _BY_APT.sub(lambda found: f"{command} {_PACKAGES.get(found[1], {}).get(system, found[1])}", remedy)

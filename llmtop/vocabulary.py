@@ -286,7 +286,7 @@ class ThreadCause(StrEnum):
     """Asleep while no probe looked at what in (system calls were shed, say): no cause, and never shown as one."""
 
 
-# What probes in the kernel count (collectors/tracing/bcc). Sums over the time a probe was attached, which the OBSERVED
+# What probes in the kernel count (collectors/tracing). Sums over the time a probe was attached, which the OBSERVED
 # counters tell: rates are made with them, not with the wall clock, because probes that cost too much are taken off.
 THREAD_BLOCKED = Metric("thread.blocked", "ns", counter=True, title="blocked")
 """Exact time off the CPU until it was woken; `labelled(THREAD_BLOCKED, "futex")` is one cause of ThreadCause."""

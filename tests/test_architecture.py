@@ -203,11 +203,11 @@ def test_no_source_says_where_it_was_made() -> None:
 
 
 def test_what_runs_as_root_needs_nothing_of_llmtop() -> None:
-    """Bcc's helper is run by the system's Python, which has no llmtop: there its package is called `tracing`."""
+    """The probes' helper has the standard library alone: there its package is called `tracing`."""
     folder = ROOT / "collectors" / "tracing"
-    parts = [*(folder / "helper").glob("*.py"), *(folder / "bcc" / "helper").glob("*.py")]
+    parts = [*(folder / "helper").glob("*.py"), *(folder / "probes" / "helper").glob("*.py")]
     names = [".".join(("tracing", *part.relative_to(folder).with_suffix("").parts)) for part in parts]
-    assert {"tracing.helper.system", "tracing.bcc.helper.scheduler"} <= set(names)
+    assert {"tracing.helper.system", "tracing.probes.helper.scheduler"} <= set(names)
     code = (
         "import sys, types; from importlib import import_module; tracing = types.ModuleType('tracing'); "
         "sys.modules['tracing'] = tracing; tracing.__path__ = [sys.argv.pop(1)]\n"

@@ -1,4 +1,4 @@
-"""Which tracer looks into the kernel: bcc, else perf (docs/tracers.md)."""
+"""Which tracer looks into the kernel: eBPF probes, else perf (docs/tracers.md)."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Tracer:
     make: Callable[[Target, Probes, float], TracingCollector]
 
 
-def _bcc(target: Target, probes: Probes, budget: float) -> TracingCollector:
-    from llmtop.collectors.tracing.bcc.collector import EbpfCollector
+def _probes(target: Target, probes: Probes, budget: float) -> TracingCollector:
+    from llmtop.collectors.tracing.probes.collector import EbpfCollector
 
     return EbpfCollector(target, budget=budget, is_light=probes is Probes.LIGHT)
 
@@ -58,7 +58,7 @@ def _perf(target: Target, probes: Probes, budget: float) -> TracingCollector:
     return PerfCollector(target, budget=budget, is_light=probes is Probes.LIGHT)
 
 
-TRACERS: tuple[Tracer, ...] = (Tracer("bcc", _bcc), Tracer("perf", _perf))
+TRACERS: tuple[Tracer, ...] = (Tracer("ebpf", _probes), Tracer("perf", _perf))
 """Best first: what sees the most at the least cost."""
 
 
@@ -253,8 +253,8 @@ def _why_nothing_chosen() -> Unknown:
 def _reasons(by_name: Mapping[str, Unknown]) -> str:
     """Why each of them is not used, in one line; those with the same reason together.
 
-    >>> _reasons({"bcc": Unknown("not root"), "perf": Unknown("not installed")})
-    'bcc (not root); perf (not installed)'
+    >>> _reasons({"ebpf": Unknown("not root"), "perf": Unknown("not installed")})
+    'ebpf (not root); perf (not installed)'
     """
     names: dict[str, list[str]] = {}
     for name, why in by_name.items():
@@ -269,10 +269,10 @@ def _remedies(by_name: Mapping[str, Unknown]) -> str:
 def checks() -> tuple[DoctorCheck, ...]:
     """What of the tracers works here, for `llmtop doctor`."""
     from llmtop.collectors import signal_senders
-    from llmtop.collectors.tracing.bcc import collector as ebpf
     from llmtop.collectors.tracing.perf import collector as perf
+    from llmtop.collectors.tracing.probes import collector as ebpf
 
-    found = {"bcc": ebpf.checks(), "perf": perf.checks()}
+    found = {"ebpf": ebpf.checks(), "perf": perf.checks()}
     states = {name: several[-1].state for name, several in found.items()}
     senders = signal_senders.checks() if are_allowed(Probes.FULL) else ()
     return (*(check for several in found.values() for check in several), *modes(states), *senders)

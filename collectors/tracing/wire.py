@@ -4,12 +4,12 @@ A helper writes a JSON object a line (protocol.py). Its key "kind" tells which: 
 it does, then a `Sample` again and again; or `Unavailable` and the end. perf's helper says `Looking` at both ends of
 each of its looks, and whoever does not know a kind passes it over.
 
-The helpers of bcc and perf fill the same `Sample`. Counters in it are sums since the helper was started, of
+The helpers of probes and of perf fill the same `Sample`. Counters in it are sums since the helper was started, of
 what has changed since the sample before: nothing is said of a counter that stands. Stacks are no sums: they are of the
 time since the sample before. What a tracer cannot see it leaves out, and says so under `missing`.
 
 Rows are named tuples here and lists in JSON. Numbers that are keys are text there, which `sample` undoes. Times are in
-ns, moments of the machine's monotonic clock. The module suits the system's Python, under which bcc's helper runs.
+ns, moments of the machine's monotonic clock.
 """
 
 from __future__ import annotations

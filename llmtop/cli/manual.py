@@ -25,7 +25,7 @@ _ENVIRONMENT = {
     "LLMTOP_DCGM_URL": "where the DCGM exporter is (default http://127.0.0.1:9400/metrics)",
     OFF: "1: never load a probe",
     "LLMTOP_SUDO": "1: an ordinary user's probes are run by sudo, where it asks no password",
-    CHOICE: "bcc, perf or none: this tracer and no other",
+    CHOICE: "ebpf, perf or none: this tracer and no other",
     "LLMTOP_SCREENSHOTS": "the folder for screenshots (default: the home directory)",
     "LLMTOP_ASCII": "1: draw with ASCII only",
     "LLMTOP_DEBUG": "1: show where a fault of llmtop's own is",

@@ -178,11 +178,11 @@ def test_why_there_are_none() -> None:
     why = Unknown("not root", "sudo llmtop ...")
     sources = Sources((Source("ebpf", whats=(whats.LIBRARY_CALLS,)),))
     assert engine_loops(Trace(LIVE, missing=(Missing(whats.source("ebpf"), why),), sources=sources)) == why
-    fallback = Unknown("perf looks in place of bcc (bcc is not installed)", "sudo apt install python3-bpfcc")
+    fallback = Unknown("perf looks in place of ebpf (only root may load probes)", "sudo llmtop ...")
     assert engine_loops(Trace(LIVE, missing=(Missing(whats.BEST_TRACER, fallback),), sources=sources)) == fallback
     never = Unknown("perf does not look at CUDA calls")
     missing = (Missing(whats.BEST_TRACER, fallback), Missing(whats.ROUNDS, never))
-    assert engine_loops(Trace(LIVE, missing=missing, sources=sources)) == never, "whether or not bcc is there too"
+    assert engine_loops(Trace(LIVE, missing=missing, sources=sources)) == never, "whether or not probes are there too"
     assert "no thread was seen to launch work" in str(engine_loops(Trace(LIVE)))
 
 

@@ -85,7 +85,7 @@ def test_what_is_known_rules_out_what_probes_would_see(scene: Scene) -> None:
 def test_threads_that_share_a_core_need_probes_to_be_judged() -> None:
     (rule,) = [rule for rule in RULES if rule.id == "gil-bound"]
     trace = GIL.but(probed=False, gil_waits={}).trace()
-    why = Unknown("bcc is not installed", "apt install python3-bpfcc")
+    why = Unknown("only root may load probes", "sudo llmtop ...")
     (told,) = unjudged_of(rule, replace(trace, missing=(Missing(What("ebpf"), why),), sources=SOURCES))
     assert told == why
     assert not unjudged_of(rule, GIL.but(gil_waits={}).trace())

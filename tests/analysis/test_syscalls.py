@@ -64,7 +64,7 @@ def test_percentiles_are_within_the_bucket_where_the_rank_falls() -> None:
 
 
 def test_a_tracer_that_only_sums_times_up_has_no_percentiles() -> None:
-    why = Unknown("perf adds call times up and keeps no distribution", "use bcc")
+    why = Unknown("perf adds call times up and keeps no distribution", "use eBPF probes")
     of_perf = of(7, "read", 500, ns=5e5, fast=0, errors=3)
     of_perf = {key: samples for key, samples in of_perf.items() if not key[1].name.startswith("syscall.latency")}
     view = syscalls_view(trace(of_perf, Missing(What("syscall.latency"), why)))

@@ -15,7 +15,7 @@ from llmtop.collectors.registry import OF_A_TARGET, OF_THE_HOST, host_collectors
 from llmtop.model import Target
 
 HERE = Target(os.getpid(), os.getpid(), "process", "python", ())
-NEEDS_ANOTHER_PYTHON = ("tracing.bcc.helper", "tracing.helper")
+NEEDS_ANOTHER_PYTHON = ("tracing.probes.helper", "tracing.helper")
 """What runs in a process of its own, under the system's Python."""
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TARGET = Target(1, 1, "process", "a program", ())
 NOT_ROOT = Unknown("only root may load probes", "sudo llmtop")
-NO_BCC = Unknown("bcc cannot be imported", "sudo apt install python3-bpfcc")
+NO_PROBES = Unknown("the kernel is locked down", "boot with lockdown=integrity")
 NO_PERF = Unknown("perf is not installed", "sudo apt install linux-perf")
 CALLS = Metric("syscall.count|read", "calls", counter=True)
 
@@ -78,81 +78,81 @@ def missing(trace: Trace) -> dict[str, str]:
 
 
 def test_the_best_is_taken_and_nothing_is_said_of_it() -> None:
-    bcc, perf = FakeCollector("bcc"), FakeCollector("perf")
-    bcc.traces = [Trace(Origin("live"), 1, 2, readings=(reading(3),))]
-    with tracing(bcc, perf) as collector:
-        assert collector.tracer == "bcc"
+    ebpf, perf = FakeCollector("ebpf"), FakeCollector("perf")
+    ebpf.traces = [Trace(Origin("live"), 1, 2, readings=(reading(3),))]
+    with tracing(ebpf, perf) as collector:
+        assert collector.tracer == "ebpf"
         trace = collector.poll()
     assert trace.readings == (reading(3),)
     assert (trace.missing, trace.issues) == ((), ())
-    assert (bcc.lives, perf.lives) == (["in", "out"], [])
+    assert (ebpf.lives, perf.lives) == (["in", "out"], [])
 
 
 def test_one_that_cannot_run_is_passed_over_and_named() -> None:
-    bcc, perf = FakeCollector("bcc", missing=NO_BCC), FakeCollector("perf")
-    collector = tracing(bcc, perf)
+    ebpf, perf = FakeCollector("ebpf", missing=NO_PROBES), FakeCollector("perf")
+    collector = tracing(ebpf, perf)
     assert collector.missing() is None
     with collector:
         first, second = collector.poll(), collector.poll()
-    assert bcc.lives == []
-    said = "perf looks in place of bcc (bcc cannot be imported) (sudo apt install python3-bpfcc)"
+    assert ebpf.lives == []
+    said = "perf looks in place of ebpf (the kernel is locked down) (boot with lockdown=integrity)"
     assert missing(first) == missing(second) == {"tracer": said}
-    said = "perf looks into the kernel in place of bcc (bcc cannot be imported)"
+    said = "perf looks into the kernel in place of ebpf (the kernel is locked down)"
     assert first.issues == (Issue(Severity.INFO, "tracer-fallback", said),)
     assert [(mark.kind, mark.text) for mark in first.marks] == [(MarkKind.TRACER, said)]
     assert (second.issues, second.marks) == ((), ())
 
 
 def test_one_that_gives_up_is_ended_and_the_next_goes_on() -> None:
-    bcc, perf = FakeCollector("bcc"), FakeCollector("perf")
-    last_words = Trace(Origin("live"), 1, 2, readings=(reading(3),), missing=(Missing(What("ebpf"), NO_BCC),))
-    bcc.traces = [last_words]
+    ebpf, perf = FakeCollector("ebpf"), FakeCollector("perf")
+    last_words = Trace(Origin("live"), 1, 2, readings=(reading(3),), missing=(Missing(What("ebpf"), NO_PROBES),))
+    ebpf.traces = [last_words]
     perf.traces = [Trace(Origin("live"), 200, 201, readings=(reading(1, 201),))]
-    with tracing(bcc, perf) as collector:
-        bcc.unavailable = NO_BCC
+    with tracing(ebpf, perf) as collector:
+        ebpf.unavailable = NO_PROBES
         change = collector.poll()
-        assert (bcc.lives, perf.lives) == (["in", "out"], ["in"])
+        assert (ebpf.lives, perf.lives) == (["in", "out"], ["in"])
         assert collector.tracer == "perf"
         after = collector.poll()
     assert change.readings == (reading(3), Reading(ids.process(1), CALLS, 100, None, "a tracer"))
     assert list(missing(change)) == ["tracer"]
     assert [issue.code for issue in change.issues] == ["tracer-fallback"]
     assert after.readings == (reading(1, 201),)
-    said = "perf looks in place of bcc (bcc cannot be imported)"
-    assert missing(after) == {"tracer": f"{said} (sudo apt install python3-bpfcc)"}
+    said = "perf looks in place of ebpf (the kernel is locked down)"
+    assert missing(after) == {"tracer": f"{said} (boot with lockdown=integrity)"}
     assert perf.lives == ["in", "out"]
 
 
 def test_when_none_works_all_reasons_are_told_best_remedy_first() -> None:
-    bcc = FakeCollector("bcc")
-    collector = tracing(bcc, FakeCollector("perf", missing=NO_PERF))
+    ebpf = FakeCollector("ebpf")
+    collector = tracing(ebpf, FakeCollector("perf", missing=NO_PERF))
     assert collector.unavailable is None, "nobody has tried yet"
     with collector:
         assert collector.unavailable is None
-        bcc.unavailable = NO_BCC
+        ebpf.unavailable = NO_PROBES
         change, later = collector.poll(), collector.poll()
     why = Unknown(
-        "bcc (bcc cannot be imported); perf (perf is not installed)",
-        "sudo apt install python3-bpfcc; or sudo apt install linux-perf",
+        "ebpf (the kernel is locked down); perf (perf is not installed)",
+        "boot with lockdown=integrity; or sudo apt install linux-perf",
     )
     assert change.missing == later.missing == (Missing(What("ebpf"), why),)
     assert collector.unavailable == why
-    assert bcc.lives == ["in", "out"]
+    assert ebpf.lives == ["in", "out"]
 
 
 def test_a_reason_that_all_share_is_told_once() -> None:
-    collector = tracing(FakeCollector("bcc", missing=NOT_ROOT), FakeCollector("perf", missing=NOT_ROOT))
+    collector = tracing(FakeCollector("ebpf", missing=NOT_ROOT), FakeCollector("perf", missing=NOT_ROOT))
     assert collector.missing() == NOT_ROOT
 
 
 def test_a_remedy_that_tracers_share_is_told_once() -> None:
     """As to an ordinary user whose server has ended: each tracer has its own words then."""
-    bcc = Unknown("only root may load probes", "sudo llmtop ... (or LLMTOP_SUDO=1 where sudo asks no password)")
+    ebpf = Unknown("only root may load probes", "sudo llmtop ... (or LLMTOP_SUDO=1 where sudo asks no password)")
     perf = Unknown("the server is another user's", "sudo llmtop ..., or run llmtop as that user")
-    collector = tracing(FakeCollector("bcc", missing=bcc), FakeCollector("perf", missing=perf))
+    collector = tracing(FakeCollector("ebpf", missing=ebpf), FakeCollector("perf", missing=perf))
     why = collector.missing()
     assert why is not None
-    assert why.remedy == f"{bcc.remedy}; or run llmtop as that user"
+    assert why.remedy == f"{ebpf.remedy}; or run llmtop as that user"
 
 
 def test_what_a_tracer_says_of_itself_is_said_of_the_kernels_view() -> None:
@@ -165,35 +165,35 @@ def test_what_a_tracer_says_of_itself_is_said_of_the_kernels_view() -> None:
 
 
 def test_series_of_what_has_ended_have_no_gap() -> None:
-    bcc = FakeCollector("bcc")
-    bcc.traces = [
+    ebpf = FakeCollector("ebpf")
+    ebpf.traces = [
         Trace(Origin("live"), readings=(reading(1),)),
         Trace(Origin("live"), gone=(ids.process(1),)),
         Trace(Origin("live")),
     ]
-    with tracing(bcc) as collector:
+    with tracing(ebpf) as collector:
         collector.poll()
         collector.poll()
-        bcc.unavailable = NO_BCC
+        ebpf.unavailable = NO_PROBES
         assert collector.poll().readings == ()
 
 
 def test_what_light_probes_leave_out_is_said() -> None:
-    with tracing(FakeCollector("bcc"), probes=Probes.LIGHT) as collector:
+    with tracing(FakeCollector("ebpf"), probes=Probes.LIGHT) as collector:
         told = missing(collector.poll())
     assert set(told) == {"ebpf.light", "stacks", "library calls"}
     assert set(told.values()) == {"left out by --probes light (--probes full, the default)"}
 
 
 def test_without_probes_no_tracer_is_made() -> None:
-    bcc = FakeCollector("bcc")
-    with tracing(bcc, probes=Probes.OFF) as collector:
+    ebpf = FakeCollector("ebpf")
+    with tracing(ebpf, probes=Probes.OFF) as collector:
         assert str(collector.missing()).startswith("switched off by --probes off")
         assert set(missing(collector.poll())) == {"ebpf", "ebpf.off"}
-    assert bcc.lives == []
+    assert ebpf.lives == []
 
 
-@pytest.mark.parametrize("name", ["bcc", "perf"])
+@pytest.mark.parametrize("name", ["ebpf", "perf"])
 def test_the_environment_names_the_only_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CHOICE, name)
     assert [tracer.name for tracer in chosen()] == [name]
@@ -209,7 +209,7 @@ def test_a_name_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     why = TracerCollector(TARGET).missing()
     assert why is not None
     assert why.reason == "LLMTOP_TRACER names no tracer that there is"
-    assert why.remedy.startswith("LLMTOP_TRACER is one of bcc, ")
+    assert why.remedy.startswith("LLMTOP_TRACER is one of ebpf, ")
     assert why.remedy.endswith(", none")
 
 
@@ -226,19 +226,19 @@ def _modes(**states: str | Unknown) -> dict[str, str]:
 def test_doctor_says_what_each_mode_would_do_here(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in (CHOICE, OFF):
         monkeypatch.delenv(variable, raising=False)
-    told = _modes(bcc=NO_BCC, perf="system calls, scheduler and stacks")
+    told = _modes(ebpf=NO_PROBES, perf="system calls, scheduler and stacks")
     assert list(told) == ["--probes full", "--probes light", "--probes off"]
     assert told["--probes full"].startswith("perf: ")
     assert "without stacks" in told["--probes light"]
     assert told["--probes off"].startswith("nothing is loaded")
 
-    nothing = _modes(bcc=NOT_ROOT, perf=NOT_ROOT)
+    nothing = _modes(ebpf=NOT_ROOT, perf=NOT_ROOT)
     assert "as off" in nothing["--probes full"]
     assert NOT_ROOT.remedy in nothing["--probes light"]
 
-    own = _modes(bcc=NOT_ROOT, perf="on-CPU stacks of your own processes")
+    own = _modes(ebpf=NOT_ROOT, perf="on-CPU stacks of your own processes")
     assert own["--probes full"] == "perf: on-CPU stacks of your own processes"
     assert "as off" in own["--probes light"], "stacks are what light leaves out"
 
     monkeypatch.setenv(CHOICE, NONE)
-    assert CHOICE in _modes(bcc="works", perf="works")["--probes full"]
+    assert CHOICE in _modes(ebpf="works", perf="works")["--probes full"]

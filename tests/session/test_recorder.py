@@ -243,12 +243,10 @@ def test_frames_of_kept_stacks_are_held_once() -> None:
     assert all(frames is first for frames in others)
 
 
-@pytest.mark.parametrize(
-    ("uid", "remedy"), [(0, "apt install python3-bpfcc"), (1000, "sudo apt install python3-bpfcc")]
-)
+@pytest.mark.parametrize(("uid", "remedy"), [(0, "apt install linux-perf"), (1000, "sudo apt install linux-perf")])
 def test_remedies_know_who_they_are_for(monkeypatch: pytest.MonkeyPatch, uid: int, remedy: str) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     recorder = Recorder(Origin("live"))
-    why = Unknown("bcc cannot be imported", "sudo apt install python3-bpfcc")
+    why = Unknown("perf is not installed", "sudo apt install linux-perf")
     recorder.append("ebpf", Trace(Origin("live"), 1, 1, missing=(Missing(What("ebpf"), why),)))
     assert recorder.freeze().missing == (Missing(What("ebpf"), Unknown(why.reason, remedy)),)

@@ -18,7 +18,7 @@ from llmtop.analysis.rules.thread_signals import threads
 from llmtop.collectors import children
 from llmtop.collectors.proc import ProcCollector
 from llmtop.collectors.pyspy import PySpyCollector
-from llmtop.collectors.tracing.bcc.collector import EbpfCollector
+from llmtop.collectors.tracing.probes.collector import EbpfCollector
 from llmtop.model import (
     NS_PER_S,
     Finding,

@@ -12,7 +12,7 @@ from llmtop.analysis.series.readings import counter_increase
 from llmtop.analysis.threads.shares import Shares, threads_view
 from llmtop.collectors import children
 from llmtop.collectors.proc import ProcCollector
-from llmtop.collectors.tracing.bcc.collector import EbpfCollector
+from llmtop.collectors.tracing.probes.collector import EbpfCollector
 from llmtop.model import NS_PER_S, Metric, Origin, Trace, TrackId, Unknown
 from llmtop.session import Recorder
 from tests.workloads.noise import first_myself, put_first

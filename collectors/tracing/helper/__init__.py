@@ -1,4 +1,4 @@
-"""What the helpers of all tracers share. It suits the system's Python, under which bcc's runs.
+"""What the helpers of all tracers share.
 
 It imports the standard library and `tracing.wire`, relatively, and nothing else of llmtop.
 """

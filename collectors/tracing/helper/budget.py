@@ -1,7 +1,7 @@
 """The one budget: what was spent, what is given up where it costs too much and for how long, how long a look may be.
 
-Whatever looks is held to it: windows of library calls and slices of the scheduler (bcc), looks (perf), and the ladder
-of efforts (governor.py).
+Whatever looks is held to it: windows of library calls and slices of the scheduler (probes), looks (perf), and the
+ladder of efforts (governor.py).
 """
 
 from __future__ import annotations

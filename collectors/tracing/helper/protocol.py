@@ -1,7 +1,7 @@
 """How a helper speaks to llmtop: a JSON object a line on standard output, until standard input ends.
 
-What is in these objects is told in wire.py. The helpers of bcc and perf both speak so; this module is theirs
-together, and suits the system's Python as bcc's does.
+What is in these objects is told in wire.py. The helpers of probes and of perf both speak so; this module is
+theirs together.
 """
 
 from __future__ import annotations

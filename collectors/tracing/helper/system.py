@@ -1,4 +1,4 @@
-"""What the helper asks of the kernel directly, without bcc."""
+"""What the helper asks of the kernel directly."""
 
 from __future__ import annotations
 

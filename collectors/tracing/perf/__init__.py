@@ -1,1 +1,1 @@
-"""perf as a tracer, where bcc cannot be used."""
+"""perf as a tracer, where probes cannot be used."""

@@ -1,4 +1,4 @@
-"""What perf sees of a server where bcc cannot be used: looked at for a moment now and then."""
+"""What perf sees of a server where probes cannot be used: looked at for a moment now and then."""
 
 from __future__ import annotations
 

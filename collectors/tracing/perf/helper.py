@@ -1,6 +1,6 @@
 """The process that runs perf for short times and adds up what it says.
 
-Usage: llmtop starts it; it ends with its standard input. It speaks as bcc's helper does
+Usage: llmtop starts it; it ends with its standard input. It speaks as the probes' helper does
 (collectors/tracing/helper/protocol.py), with {"kind": "looking"} and {"kind": "looked"} around each look.
 
 It is a process of its own because reading perf's text takes time that the screen must not lose, and because it has a

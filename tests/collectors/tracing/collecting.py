@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from llmtop.collectors.tracing.bcc.collector import PROGRAM, EbpfCollector
+from llmtop.collectors.tracing.probes.collector import PROGRAM, EbpfCollector
 from llmtop.model import NS_PER_S, Mark, Reading, Stack, Trace, TrackId
 from tests.collectors.tracing.probes import eventually
 
@@ -31,7 +31,7 @@ def a_copy(folder: Path) -> tuple[Path, tuple[str, ...]]:
     """A copy of the files of the probes' helper, to be damaged, and the command that runs it."""
     ignored = shutil.ignore_patterns("__pycache__", "perf")
     copy = shutil.copytree(PROGRAM[-1], folder / "tracing", ignore=ignored)
-    return copy / "bcc", (*PROGRAM[:-1], str(copy))
+    return copy / "probes", (*PROGRAM[:-1], str(copy))
 
 
 def change_programs(copy: Path, name: str, change: Callable[[dict[str, Any]], None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llmtop.collectors.tracing.bcc.helper.sampling import Sampling, lost
+from llmtop.collectors.tracing.probes.helper.sampling import Sampling, lost
 
 
 def judge(sampling: Sampling, rates: Mapping[str, float], now_s: float) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from llmtop.collectors.tracing.bcc.collector import PROGRAM, why_not
+from llmtop.collectors.tracing.probes.collector import PROGRAM, why_not
 from llmtop.collectors.tracing.process import HelperProcess
 from tests.collectors.tracing.wire_types import assert_is_told
 

@@ -1,6 +1,6 @@
 """One stream of the kernel's events, and what each tracer hands to its reader of it.
 
-That is maps of bcc and text of perf. `Counted` is what the programs of bcc (programs/*.c) count in the kernel of such a
+That is maps of probes and text of perf. `Counted` is what the probes (programs/*.c) count in the kernel of such a
 stream; that they do is tried on real kernels (truths.py and test_probes.py).
 """
 
@@ -130,7 +130,7 @@ def counted(events: Iterable[Event], owners: Mapping[int, int]) -> Counted:
 
 
 def into_maps(found: Counted, module: RecordedModule, taken: Counter[tuple[int, int]]) -> None:
-    """As bcc's programs leave their maps, by struct thread of programs/scheduler.c.
+    """As the probes leave their maps, by struct thread of programs/scheduler.c.
 
     `taken` are the wakes that were read before: the reader takes them out of their map.
     """

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
-from llmtop.collectors.tracing.bcc.helper.programs import COMPILED, SLOTS, Module
 from llmtop.collectors.tracing.helper.elf import Site
 from llmtop.collectors.tracing.helper.libraries import ProbePoint
+from llmtop.collectors.tracing.probes.helper.programs import COMPILED, SLOTS, Module
 
 Key = tuple[Any, ...]
 ARRAY = 2

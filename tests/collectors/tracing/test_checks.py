@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from llmtop.collectors.tracing.bcc import collector
+from llmtop.collectors.tracing.probes import collector
 from llmtop.collectors.tracing.process import HelperProcess
 from llmtop.model import Unknown
 
@@ -19,7 +19,7 @@ class Tried:
         self.is_closed = False
 
     def last_words(self) -> str:
-        return "no module named bcc"
+        return "no module named tracing"
 
     def close(self) -> None:
         self.is_closed = True
@@ -29,7 +29,7 @@ class Tried:
     ("word", "is_at_end", "outcome"),
     [
         (None, False, Unknown(f"the probes are not loaded after {collector._CHECK_S:.0f} s")),
-        (None, True, Unknown("the helper failed: no module named bcc")),
+        (None, True, Unknown("the helper failed: no module named tracing")),
         ({"kind": "unavailable", "reason": "no\x1b", "remedy": "go"}, True, Unknown("no␛", "go")),
         ({"kind": "ready", "missing": {"samples": ["old", "new"]}}, False, Unknown("no samples: old", "new")),
         ({"kind": "ready", "missing": {}}, False, "system calls, scheduler and stacks; loaded in 0.0 s"),

@@ -10,8 +10,8 @@ import pytest
 from llmtop import programs
 from llmtop.collectors import children
 from llmtop.collectors.privileges import USE_SUDO, Rights
-from llmtop.collectors.tracing.bcc import collector as module
-from llmtop.collectors.tracing.bcc.collector import EbpfCollector, checks, why_not
+from llmtop.collectors.tracing.probes import collector as module
+from llmtop.collectors.tracing.probes.collector import EbpfCollector, checks, why_not
 from llmtop.collectors.tracing.switches import OFF
 from llmtop.model import Missing, Unknown, What
 from tests.collectors.tracing.collecting import change_programs, damaged_helper, refused

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from llmtop.collectors.tracing.bcc.helper import scheduler
-from llmtop.collectors.tracing.bcc.helper.programs import COMPILED, FIELDS, NUMBERS, ProgramText
+from llmtop.collectors.tracing.probes.helper import scheduler
+from llmtop.collectors.tracing.probes.helper.programs import COMPILED, FIELDS, NUMBERS, ProgramText
 
 SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[3] / "scripts" / "compile-probes"))
 MACHINES = ("x86_64", "aarch64")

@@ -14,10 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llmtop.collectors.tracing import wire
-from llmtop.collectors.tracing.bcc.helper import scheduler as scheduler_module
-from llmtop.collectors.tracing.bcc.helper.calls import SystemCallProbes
-from llmtop.collectors.tracing.bcc.helper.sampling import Sampling
-from llmtop.collectors.tracing.bcc.helper.scheduler import BY_FIELDS, SchedulerProbes
 from llmtop.collectors.tracing.helper.budget import Account, Rests, given_up
 from llmtop.collectors.tracing.helper.functions import KINDS
 from llmtop.collectors.tracing.helper.governor import NS_PER_HIT, observe
@@ -27,6 +23,10 @@ from llmtop.collectors.tracing.perf import perf_text
 from llmtop.collectors.tracing.perf.budget import NS_PER_EVENT, ThreadLoad, plan
 from llmtop.collectors.tracing.perf.sched import Seed, Slice
 from llmtop.collectors.tracing.perf.totals import Books
+from llmtop.collectors.tracing.probes.helper import scheduler as scheduler_module
+from llmtop.collectors.tracing.probes.helper.calls import SystemCallProbes
+from llmtop.collectors.tracing.probes.helper.sampling import Sampling
+from llmtop.collectors.tracing.probes.helper.scheduler import BY_FIELDS, SchedulerProbes
 from llmtop.collectors.tracing.reports import Reports
 from tests.collectors.tracing.judging import judge
 from tests.collectors.tracing.recorded_events import (
@@ -60,7 +60,7 @@ Tell = Callable[[Sequence[Event]], "list[tuple[int, wire.Sample]]"]
 
 
 @pytest.fixture
-def bcc(monkeypatch: pytest.MonkeyPatch) -> Tell:
+def ebpf(monkeypatch: pytest.MonkeyPatch) -> Tell:
     monkeypatch.setattr(scheduler_module, "place_of_id", lambda: 1256)
 
     def tell(events: Sequence[Event]) -> list[tuple[int, wire.Sample]]:
@@ -114,7 +114,7 @@ def perf() -> Tell:
     return tell
 
 
-@pytest.fixture(params=["bcc", "perf"])
+@pytest.fixture(params=["ebpf", "perf"])
 def tell(request: pytest.FixtureRequest) -> Tell:
     """What a tracer's readers say of a stream."""
     told: Tell = request.getfixturevalue(request.param)
@@ -274,11 +274,11 @@ def test_processes_are_told_apart_and_strangers_are_left_out(tell: Tell) -> None
 
 BUDGET_NS = 1e7
 Spend = Callable[[float], float]
-"""What is spent, in ns per second, on a function of a library (bcc) or on switches (perf) that come so often
+"""What is spent, in ns per second, on a function of a library (probes) or on switches (perf) that come so often
 a second: once the tracer has seen how often that is."""
 
 
-def spent_by_bcc(per_second: float) -> float:
+def spent_by_probes(per_second: float) -> float:
     ns = NS_PER_HIT["library"] * per_second
     account = Account(BUDGET_NS)
     sampling = Sampling(account, 0.0)
@@ -303,7 +303,7 @@ def spent_by_perf(per_second: float) -> float:
     return today.scheduler_s / 8.0 * per_second * ns
 
 
-SPENDERS: tuple[Spend, ...] = (spent_by_bcc, spent_by_perf)
+SPENDERS: tuple[Spend, ...] = (spent_by_probes, spent_by_perf)
 
 
 @pytest.mark.parametrize("spend", SPENDERS)

@@ -15,8 +15,8 @@ from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.server.step_causes import StepCause
 from llmtop.analysis.server.steps_view import StepsView, steps_view
-from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 from llmtop.collectors.tracing.helper.interpreters import collector_sites
+from llmtop.collectors.tracing.probes.collector import EbpfCollector
 from llmtop.model import LIVE, Trace
 from llmtop.session import Recorder
 from tests.workloads.noise import measured_again, put_first

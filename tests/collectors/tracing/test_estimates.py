@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.collectors.tracing.bcc.helper import estimates
-from llmtop.collectors.tracing.bcc.helper.estimates import STOPPED_S, WINDOWS, Estimate, work_ns
+from llmtop.collectors.tracing.probes.helper import estimates
+from llmtop.collectors.tracing.probes.helper.estimates import STOPPED_S, WINDOWS, Estimate, work_ns
 
 WINDOW_NS = 5e6
 

@@ -13,8 +13,8 @@ import pytest
 from llmtop import ids
 from llmtop.collectors import children
 from llmtop.collectors.tracing import helped
-from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 from llmtop.collectors.tracing.helped import MOST_EARLY_ENDS
+from llmtop.collectors.tracing.probes.collector import EbpfCollector
 from llmtop.model import MarkKind, Unknown, UnknownKind
 from tests.collectors.tracing.collecting import (
     Clock,

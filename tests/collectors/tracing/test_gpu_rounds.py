@@ -10,11 +10,11 @@ import pytest
 
 from llmtop import ids
 from llmtop import vocabulary as v
-from llmtop.collectors.tracing.bcc.helper.gpu_rounds import GpuRounds
-from llmtop.collectors.tracing.bcc.helper.process_libraries import ProbedFunction, ProcessLibraries
-from llmtop.collectors.tracing.bcc.helper.sampling import Sampling
 from llmtop.collectors.tracing.helper.budget import Account
 from llmtop.collectors.tracing.helper.functions import COLLECT, COLLECTOR, GRAPH, KINDS, LAUNCH, OTHER, QUERY, WAIT
+from llmtop.collectors.tracing.probes.helper.gpu_rounds import GpuRounds
+from llmtop.collectors.tracing.probes.helper.process_libraries import ProbedFunction, ProcessLibraries
+from llmtop.collectors.tracing.probes.helper.sampling import Sampling
 from llmtop.collectors.tracing.round_series import RoundSeries
 from llmtop.collectors.tracing.wire import GpuRound
 from llmtop.model import Metric

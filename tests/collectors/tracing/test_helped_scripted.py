@@ -12,10 +12,10 @@ from llmtop import ids, procfs
 from llmtop.collectors import children
 from llmtop.collectors.base import Probes
 from llmtop.collectors.tracing import helped
-from llmtop.collectors.tracing.bcc.collector import EbpfCollector
 from llmtop.collectors.tracing.collector import TRACERS, Tracer
 from llmtop.collectors.tracing.helped import HelpedCollector, HelperWords, KnownProcesses
 from llmtop.collectors.tracing.perf.collector import PerfCollector
+from llmtop.collectors.tracing.probes.collector import EbpfCollector
 from llmtop.model import (
     NS_PER_S,
     Issue,
@@ -350,11 +350,11 @@ def test_a_crash_of_one_that_looked_is_tried_again(stage: Stage, collector: Scri
 
 
 def test_what_it_says_itself_that_cannot_be_done_stands(stage: Stage, collector: Scripted) -> None:
-    say(stage, collector, {"kind": "unavailable", "reason": "no\x1b bcc", "remedy": "apt\x1b install"})
+    say(stage, collector, {"kind": "unavailable", "reason": "no\x1b luck", "remedy": "apt\x1b install"})
     assert collector.unavailable is None, "until it has ended"
     trace = end(stage, collector)
-    assert collector.unavailable == Unknown("no␛ bcc", "apt␛ install")
-    assert (missing(trace), trace.marks) == ({"tracer": "no␛ bcc (apt␛ install)"}, ())
+    assert collector.unavailable == Unknown("no␛ luck", "apt␛ install")
+    assert (missing(trace), trace.marks) == ({"tracer": "no␛ luck (apt␛ install)"}, ())
     stage.wait(100)
     assert (missing(collector.poll()), len(stage.scripts)) == (missing(trace), 1)
 

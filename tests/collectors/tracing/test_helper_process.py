@@ -61,7 +61,7 @@ def test_a_helper_has_room_for_a_megabyte_of_reports_before_it_waits_for_llmtop(
         ("kill -ABRT $$", True, "it was ended by SIGABRT"),
         ("kill -TERM $$", False, "it was ended by SIGTERM"),
         ("exit 11", False, "exit code 11"),
-        ("echo odd >&2; echo no bcc >&2; exit 1", False, "no bcc"),
+        ("echo odd >&2; echo no luck >&2; exit 1", False, "no luck"),
         ("exit 0", False, "exit code 0"),
     ],
 )

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.collectors.tracing.bcc.collector import PROGRAM as THROUGH_BCC
-from llmtop.collectors.tracing.bcc.helper import __main__ as bcc_helper
 from llmtop.collectors.tracing.perf.collector import PROGRAM as THROUGH_PERF
+from llmtop.collectors.tracing.probes.collector import PROGRAM as THROUGH_PROBES
+from llmtop.collectors.tracing.probes.helper import __main__ as probes_helper
 from tests.collectors.tracing.collecting import a_copy, replace_in
 
-HELPERS = {"llmtop-probes": THROUGH_BCC, "llmtop-perf": THROUGH_PERF}
+HELPERS = {"llmtop-probes": THROUGH_PROBES, "llmtop-perf": THROUGH_PERF}
 PID = 4_300_001
 
 
@@ -52,7 +52,7 @@ def test_a_helper_that_cannot_look_says_so_in_one_line_and_fails(name: str, tmp_
     program = HELPERS[name]
     if name == "llmtop-probes":
         _, program = a_copy(tmp_path)
-        file = Path(program[-1], Path(bcc_helper.__file__).resolve().relative_to(THROUGH_BCC[-1]))
+        file = Path(program[-1], Path(probes_helper.__file__).resolve().relative_to(THROUGH_PROBES[-1]))
         replace_in(file, "helper.start(options.pids)", 'raise UnavailableError(f"not {options.pids}", "")')
     else:
         stand_in(tmp_path, name.removeprefix("llmtop-"))

@@ -1,4 +1,4 @@
-"""What bcc's helper reports of all parts together, and how it follows threads, with the kernel's maps in memory."""
+"""What the probes' helper reports of all parts, and how it follows threads, with the kernel's maps in memory."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any, cast
 
 import pytest
 
-from llmtop.collectors.tracing.bcc.helper import __main__ as helper_module
-from llmtop.collectors.tracing.bcc.helper import calls as calls_module
-from llmtop.collectors.tracing.bcc.helper import following as following_module
-from llmtop.collectors.tracing.bcc.helper import lifecycle as lifecycle_module
-from llmtop.collectors.tracing.bcc.helper import samples as samples_module
-from llmtop.collectors.tracing.bcc.helper import scheduler as scheduler_module
-from llmtop.collectors.tracing.bcc.helper.__main__ import BccHelper
-from llmtop.collectors.tracing.bcc.helper.following import MEASURE_S, OF_SLICES, SchedulerSlices
-from llmtop.collectors.tracing.bcc.helper.library import Library
-from llmtop.collectors.tracing.bcc.helper.lifecycle import Lifecycle
-from llmtop.collectors.tracing.bcc.helper.programs import HITS, ProgramText
-from llmtop.collectors.tracing.bcc.helper.scheduler import SchedulerProbes
 from llmtop.collectors.tracing.helper import system
 from llmtop.collectors.tracing.helper.governor import HERTZ, LIGHT, OUTSIDE_NS, Effort, EventLoad, Governor, in_slices
 from llmtop.collectors.tracing.helper.protocol import Link
 from llmtop.collectors.tracing.helper.syscall_numbers import WITHOUT_WAIT
 from llmtop.collectors.tracing.helper.system import UnavailableError
+from llmtop.collectors.tracing.probes.helper import __main__ as helper_module
+from llmtop.collectors.tracing.probes.helper import calls as calls_module
+from llmtop.collectors.tracing.probes.helper import following as following_module
+from llmtop.collectors.tracing.probes.helper import lifecycle as lifecycle_module
+from llmtop.collectors.tracing.probes.helper import samples as samples_module
+from llmtop.collectors.tracing.probes.helper import scheduler as scheduler_module
+from llmtop.collectors.tracing.probes.helper.__main__ import ProbesHelper
+from llmtop.collectors.tracing.probes.helper.following import MEASURE_S, OF_SLICES, SchedulerSlices
+from llmtop.collectors.tracing.probes.helper.library import Library
+from llmtop.collectors.tracing.probes.helper.lifecycle import Lifecycle
+from llmtop.collectors.tracing.probes.helper.programs import HITS, ProgramText
+from llmtop.collectors.tracing.probes.helper.scheduler import SchedulerProbes
 from tests.collectors.tracing.recorded_maps import RecordedModule, slots
 
 PID, TID = 100, 101
@@ -114,13 +114,13 @@ def programs(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Programs:
     monkeypatch.setattr(system, "start_time", lambda pid: "77" if pid == PID else "")
     monkeypatch.setattr(system, "tells_ids_of", lambda pid: True)
     monkeypatch.setattr(system, "threads", lambda pid: [])
-    monkeypatch.setattr("llmtop.collectors.tracing.bcc.helper.library_search.mapped_libraries", lambda pid: {})
+    monkeypatch.setattr("llmtop.collectors.tracing.probes.helper.library_search.mapped_libraries", lambda pid: {})
     return found
 
 
-def helper(budget: float = 1.0, **others: Any) -> BccHelper:
+def helper(budget: float = 1.0, **others: Any) -> ProbesHelper:
     options = {"budget": budget, "stacks": False, "light": False, **others}
-    one = BccHelper(argparse.Namespace(**options))
+    one = ProbesHelper(argparse.Namespace(**options))
     one.start([PID])
     return one
 
@@ -228,7 +228,7 @@ def test_it_says_that_it_looks_and_what_it_sees(
     monkeypatch.setattr(system, "see_tracepoints", lambda: None)
     line = Line(clock, 16)
     ticks: list[float] = []
-    monkeypatch.setattr(BccHelper, "tick", lambda helper: ticks.append(round(clock.now_ns / S - 50, 2)))
+    monkeypatch.setattr(ProbesHelper, "tick", lambda helper: ticks.append(round(clock.now_ns / S - 50, 2)))
     options = {"budget": 1.0, "stacks": False, "light": False, "pids": [PID], "interval": 1.0}
     helper_module._look(argparse.Namespace(**options), line)
     kinds = [one["kind"] for one in line.said]

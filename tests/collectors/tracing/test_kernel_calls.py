@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from llmtop.collectors.tracing.bcc.helper import programs
 from llmtop.collectors.tracing.helper import kernel
 from llmtop.collectors.tracing.helper.elf import Elf, ElfError, Site
 from llmtop.collectors.tracing.helper.system import UnavailableError
+from llmtop.collectors.tracing.probes.helper import programs
 
 HEADER = "<16sHHIQQQIHHHHHH"
 """Elf64_Ehdr of elf.h."""

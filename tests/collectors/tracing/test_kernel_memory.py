@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from llmtop.collectors.tracing.bcc.helper import uprobes
-from llmtop.collectors.tracing.bcc.helper.run_time import RunTime
-from llmtop.collectors.tracing.bcc.helper.uprobes import LinkedUprobes, SingleUprobes, cookie_of
 from llmtop.collectors.tracing.helper import kernel, system
 from llmtop.collectors.tracing.helper.elf import Site
 from llmtop.collectors.tracing.helper.functions import COLLECTOR, NUMBERS
 from llmtop.collectors.tracing.helper.kernel import CpuCounters, Map, RefusedError, Table
 from llmtop.collectors.tracing.helper.libraries import ProbePoint
+from llmtop.collectors.tracing.probes.helper import uprobes
+from llmtop.collectors.tracing.probes.helper.run_time import RunTime
+from llmtop.collectors.tracing.probes.helper.uprobes import LinkedUprobes, SingleUprobes, cookie_of
 from tests.collectors.tracing.recorded_maps import RecordedModule, at
 
 BPF, PERF_EVENT_OPEN, SIZE_OF_ATTRIBUTES = 321, 298, 112

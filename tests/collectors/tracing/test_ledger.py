@@ -333,7 +333,7 @@ def test_the_options_of_every_helper() -> None:
     [
         (None, 0, []),
         (StoppedError(), 0, []),
-        (UnavailableError("no bcc", "apt"), 1, [{"kind": "unavailable", "reason": "no bcc", "remedy": "apt"}]),
+        (UnavailableError("no luck", "apt"), 1, [{"kind": "unavailable", "reason": "no luck", "remedy": "apt"}]),
     ],
 )
 def test_how_a_helper_ends(

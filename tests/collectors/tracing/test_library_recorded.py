@@ -10,7 +10,12 @@ from typing import cast
 
 import pytest
 
-from llmtop.collectors.tracing.bcc.helper import (
+from llmtop.collectors.tracing.helper import libraries, system
+from llmtop.collectors.tracing.helper.functions import COLLECTOR, KINDS, NUMBERS
+from llmtop.collectors.tracing.helper.interpreters import NO_COLLECTOR
+from llmtop.collectors.tracing.helper.libraries import LibraryFile, ProbePoint
+from llmtop.collectors.tracing.helper.system import UnavailableError
+from llmtop.collectors.tracing.probes.helper import (
     library_maps,
     library_probes,
     library_search,
@@ -18,14 +23,9 @@ from llmtop.collectors.tracing.bcc.helper import (
     programs,
     uprobes,
 )
-from llmtop.collectors.tracing.bcc.helper.library import Library
-from llmtop.collectors.tracing.bcc.helper.library_probes import SAMPLED
-from llmtop.collectors.tracing.bcc.helper.programs import Programs
-from llmtop.collectors.tracing.helper import libraries, system
-from llmtop.collectors.tracing.helper.functions import COLLECTOR, KINDS, NUMBERS
-from llmtop.collectors.tracing.helper.interpreters import NO_COLLECTOR
-from llmtop.collectors.tracing.helper.libraries import LibraryFile, ProbePoint
-from llmtop.collectors.tracing.helper.system import UnavailableError
+from llmtop.collectors.tracing.probes.helper.library import Library
+from llmtop.collectors.tracing.probes.helper.library_probes import SAMPLED
+from llmtop.collectors.tracing.probes.helper.programs import Programs
 from tests.collectors.tracing.recorded_maps import RecordedModule, at, slots
 
 PID, TID = 100, 101
@@ -147,7 +147,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, float]], 
         monkeypatch.setattr(uprobes, "make_uprobes", lambda source, module: server)
         monkeypatch.setattr(uprobes, "source", lambda: uprobes.WITH_COOKIES)
         costs = {"library": COST_NS, "stepped_library": 10 * COST_NS}
-        monkeypatch.setattr("llmtop.collectors.tracing.bcc.helper.probe_cost.measured", lambda probes: costs)
+        monkeypatch.setattr("llmtop.collectors.tracing.probes.helper.probe_cost.measured", lambda probes: costs)
         monkeypatch.setattr(library_search, "mapped_libraries", lambda pid: {CUDA: tuple(rates)} if pid == PID else {})
         points = {name: at(place) for place, name in enumerate(rates)}
         file = LibraryFile((1, 2), points)

@@ -77,7 +77,7 @@ def test_inside_a_namespace_everything_is_as_true_as_outside() -> None:
 
 FIRST_REPORT = """
 import os, select, sys
-from llmtop.collectors.tracing.bcc.collector import PROGRAM
+from llmtop.collectors.tracing.probes.collector import PROGRAM
 from llmtop.collectors.tracing.process import HelperProcess
 helper = HelperProcess([sys.argv[1] if len(sys.argv) > 1 else str(os.getpid())], program=PROGRAM)
 said = []

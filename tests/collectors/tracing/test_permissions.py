@@ -13,8 +13,8 @@ import pytest
 
 from llmtop.collectors import children
 from llmtop.collectors.privileges import USE_SUDO, Rights
-from llmtop.collectors.tracing.bcc import collector as ebpf_collector
-from llmtop.collectors.tracing.bcc.collector import EbpfCollector, checks
+from llmtop.collectors.tracing.probes import collector as ebpf_collector
+from llmtop.collectors.tracing.probes.collector import EbpfCollector, checks
 from llmtop.model import Unknown
 from tests.collectors.tracing.collecting import Watch
 from tests.collectors.tracing.probes import eventually, needs_unshare, programs_in_kernel
@@ -33,7 +33,7 @@ NOT_MOUNTED = "umount /sys/kernel/tracing /sys/kernel/debug/tracing /sys/kernel/
 
 LOOK = """
 import sys, time
-from llmtop.collectors.tracing.bcc.collector import EbpfCollector, why_not
+from llmtop.collectors.tracing.probes.collector import EbpfCollector, why_not
 from llmtop.model import Target
 why = why_not()
 if why is not None:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.collectors.tracing.bcc.helper import probe_cost
-from llmtop.collectors.tracing.bcc.helper.probe_cost import measured
 from llmtop.collectors.tracing.helper.governor import NS_PER_HIT
 from llmtop.collectors.tracing.helper.libraries import ProbePoint
+from llmtop.collectors.tracing.probes.helper import probe_cost
+from llmtop.collectors.tracing.probes.helper.probe_cost import measured
 from tests.collectors.tracing.recorded_maps import at
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the functions are x86-64's")

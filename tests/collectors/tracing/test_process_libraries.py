@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from llmtop.collectors.tracing.bcc.helper import library_maps
-from llmtop.collectors.tracing.bcc.helper.library_maps import Counted
-from llmtop.collectors.tracing.bcc.helper.process_libraries import LaunchingThread, ProbedFunction, ProcessLibraries
-from llmtop.collectors.tracing.bcc.helper.programs import SLOTS
-from llmtop.collectors.tracing.bcc.helper.sampling import Sampling
 from llmtop.collectors.tracing.helper import system
 from llmtop.collectors.tracing.helper.budget import Account
 from llmtop.collectors.tracing.helper.functions import COLLECTOR, KINDS, kind_of
+from llmtop.collectors.tracing.probes.helper import library_maps
+from llmtop.collectors.tracing.probes.helper.library_maps import Counted
+from llmtop.collectors.tracing.probes.helper.process_libraries import LaunchingThread, ProbedFunction, ProcessLibraries
+from llmtop.collectors.tracing.probes.helper.programs import SLOTS
+from llmtop.collectors.tracing.probes.helper.sampling import Sampling
 from tests.collectors.tracing.recorded_maps import RecordedModule, at
 
 PID, TID, OTHER = 100, 101, 102

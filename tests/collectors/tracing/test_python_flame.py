@@ -13,7 +13,7 @@ from llmtop.analysis.threads.stall_tree import StallTree, stall_tree
 from llmtop.analysis.views import StackNode
 from llmtop.collectors.pyspy import PySpyCollector
 from llmtop.collectors.pyspy_dump import find_program
-from llmtop.collectors.tracing.bcc.collector import EbpfCollector
+from llmtop.collectors.tracing.probes.collector import EbpfCollector
 from llmtop.model import Origin, What
 from llmtop.session import Session
 from tests.workloads.programs import HERE, Workload, target_of

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from llmtop.collectors.tracing.bcc.helper import lifecycle as lifecycle_module
-from llmtop.collectors.tracing.bcc.helper import scheduler as scheduler_module
-from llmtop.collectors.tracing.bcc.helper.calls import SystemCallProbes
-from llmtop.collectors.tracing.bcc.helper.lifecycle import Changes, Lifecycle
-from llmtop.collectors.tracing.bcc.helper.programs import HITS
-from llmtop.collectors.tracing.bcc.helper.samples import Samples
-from llmtop.collectors.tracing.bcc.helper.scheduler import BY_FIELDS, SchedulerProbes
 from llmtop.collectors.tracing.helper import system
 from llmtop.collectors.tracing.helper.governor import HERTZ
 from llmtop.collectors.tracing.helper.symbols import Symbols
 from llmtop.collectors.tracing.helper.syscall_numbers import WITHOUT_WAIT, spin_kind
+from llmtop.collectors.tracing.probes.helper import lifecycle as lifecycle_module
+from llmtop.collectors.tracing.probes.helper import scheduler as scheduler_module
+from llmtop.collectors.tracing.probes.helper.calls import SystemCallProbes
+from llmtop.collectors.tracing.probes.helper.lifecycle import Changes, Lifecycle
+from llmtop.collectors.tracing.probes.helper.programs import HITS
+from llmtop.collectors.tracing.probes.helper.samples import Samples
+from llmtop.collectors.tracing.probes.helper.scheduler import BY_FIELDS, SchedulerProbes
 from tests.collectors.tracing.recorded_maps import RecordedModule, slots
 
 PID, OTHER, TID, WAKER = 100, 200, 101, 7
@@ -271,7 +271,7 @@ def test_threads_that_came_back_after_their_end_are_swept(
 def test_ids_of_stacks_mean_nothing_once_their_map_was_emptied(
     module: RecordedModule, scheduler: SchedulerProbes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("llmtop.collectors.tracing.bcc.helper.stack_table.MOST_IDS", 1)
+    monkeypatch.setattr("llmtop.collectors.tracing.probes.helper.stack_table.MOST_IDS", 1)
     scheduler.set_stacks(4, 0)
     for number in (1, 2):
         module["stacks"].put((number,), stack(0x10))
@@ -353,7 +353,7 @@ def test_another_thread_of_the_same_id_has_spun_as_often_and_is_told(module: Rec
 
 def test_a_call_under_way_is_not_timed_over_a_gap(module: RecordedModule, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[str] = []
-    path = "llmtop.collectors.tracing.bcc.helper.calls"
+    path = "llmtop.collectors.tracing.probes.helper.calls"
     monkeypatch.setattr(f"{path}.attach_raw_tracepoint", lambda name, program: held.append(name))
     monkeypatch.setattr(f"{path}.close_all", lambda descriptors: held.pop() if descriptors else None)
     calls = SystemCallProbes(module.module)
@@ -397,7 +397,7 @@ def test_stacks_of_samples_are_emptied_when_there_are_many(
     module: RecordedModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their map has room for some thousands; a look later the same ids are others."""
-    monkeypatch.setattr("llmtop.collectors.tracing.bcc.helper.stack_table.MOST_IDS", 1)
+    monkeypatch.setattr("llmtop.collectors.tracing.probes.helper.stack_table.MOST_IDS", 1)
     samples = Samples(module.module, Named())
     for number, address in ((1, 0x10), (2, 0x30)):
         module["stacks"].put((number,), stack(address))

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.collectors.tracing.bcc.helper.sampling import (
+from llmtop.collectors.tracing.helper.budget import Account
+from llmtop.collectors.tracing.helper.functions import KINDS
+from llmtop.collectors.tracing.probes.helper.sampling import (
     LONGEST_S,
     REMEMBERED,
     REST_S,
@@ -16,8 +18,6 @@ from llmtop.collectors.tracing.bcc.helper.sampling import (
     WINDOW_NS,
     Sampling,
 )
-from llmtop.collectors.tracing.helper.budget import Account
-from llmtop.collectors.tracing.helper.functions import KINDS
 from tests.collectors.tracing.judging import judge
 
 BUDGET_NS = 3e6

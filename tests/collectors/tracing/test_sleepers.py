@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from llmtop.collectors.tracing.bcc.helper import sleepers
-from llmtop.collectors.tracing.bcc.helper.sleepers import Sleepers
 from llmtop.collectors.tracing.helper import system
+from llmtop.collectors.tracing.probes.helper import sleepers
+from llmtop.collectors.tracing.probes.helper.sleepers import Sleepers
 
 PID, OTHER = 4_300_001, 4_300_009
 NO_CALL = 0xFFFF

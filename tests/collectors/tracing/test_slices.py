@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from llmtop.collectors.tracing.bcc.helper import btf
-from llmtop.collectors.tracing.bcc.helper.sleepers import Sleepers
-from llmtop.collectors.tracing.bcc.helper.slices import (
+from llmtop.collectors.tracing.helper.governor import LIGHT, OUTSIDE_NS, EventLoad, Governor, cost, in_slices
+from llmtop.collectors.tracing.helper.system import threads
+from llmtop.collectors.tracing.probes.helper import btf
+from llmtop.collectors.tracing.probes.helper.sleepers import Sleepers
+from llmtop.collectors.tracing.probes.helper.slices import (
     COST_NS,
     FIRST_S,
     GAP_S,
@@ -21,8 +23,6 @@ from llmtop.collectors.tracing.bcc.helper.slices import (
     SHORTEST_S,
     Slices,
 )
-from llmtop.collectors.tracing.helper.governor import LIGHT, OUTSIDE_NS, EventLoad, Governor, cost, in_slices
-from llmtop.collectors.tracing.helper.system import threads
 from tests.collectors.tracing.probes import Probes, eventually, probing
 from tests.workloads.noise import measured_again, no_others_first, put_first
 from tests.workloads.programs import Workload

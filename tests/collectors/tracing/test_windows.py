@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmtop.collectors.tracing.bcc.helper.sampling import Sampling, lost
-from llmtop.collectors.tracing.bcc.helper.slices import Slices
 from llmtop.collectors.tracing.helper.budget import Account
 from llmtop.collectors.tracing.helper.functions import KINDS
+from llmtop.collectors.tracing.probes.helper.sampling import Sampling, lost
+from llmtop.collectors.tracing.probes.helper.slices import Slices
 from tests.collectors.tracing.judging import judge
 
 S, MS = 1_000_000_000, 1_000_000

@@ -15,7 +15,7 @@ import pytest
 
 from llmtop import ids
 from llmtop.collectors import children
-from llmtop.collectors.tracing.bcc.collector import PROGRAM, EbpfCollector
+from llmtop.collectors.tracing.probes.collector import PROGRAM, EbpfCollector
 from tests.collectors.tracing.collecting import Watch, missing
 from tests.collectors.tracing.probes import Probes
 from tests.workloads.programs import Workload, target_of

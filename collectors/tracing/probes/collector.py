@@ -26,7 +26,7 @@ from llmtop.text import clean
 
 _BOOT = (
     "import runpy, sys, types; tracing = sys.modules['tracing'] = types.ModuleType('tracing'); "
-    "tracing.__path__ = [sys.argv.pop(1)]; runpy.run_module('tracing.bcc.helper', run_name='__main__')"
+    "tracing.__path__ = [sys.argv.pop(1)]; runpy.run_module('tracing.probes.helper', run_name='__main__')"
 )
 PROGRAM = (sys.executable, "-I", "-S", "-c", _BOOT, str(Path(__file__).resolve().parent.parent))
 """What loads the probes, by any Python: the standard library and the package `tracing` are all that is seen there."""

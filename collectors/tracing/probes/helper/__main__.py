@@ -49,7 +49,7 @@ _ROUNDS = "rounds of GPU work"
 _CLOSER = "let them cost more: --overhead-budget 3"
 
 
-class BccHelper:
+class ProbesHelper:
     """All probes together."""
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -239,8 +239,8 @@ class BccHelper:
 
 
 def _look(options: argparse.Namespace, link: Link) -> None:
-    def start() -> BccHelper:
-        helper = BccHelper(options)
+    def start() -> ProbesHelper:
+        helper = ProbesHelper(options)
         helper.start(options.pids)
         return helper
 
