@@ -6,7 +6,6 @@ import os
 import re
 import select
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from llmtop.collectors.tracing.perf import run as perf_run
 from llmtop.collectors.tracing.perf.collector import PerfCollector
 from llmtop.model import Missing, Trace, TrackId, Unknown, What
 from tests.collectors import stand_in_perf
-from tests.workloads.programs import target_of
+from tests.workloads.programs import started, target_of
 
 DEADLINE_S = 30.0
 PARANOID = """\
@@ -96,9 +95,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def sleeper() -> Iterator[int]:
     """A process to look at."""
-    with subprocess.Popen(["sleep", "600"]) as process:
+    with started(["sleep", "600"]) as process:
         yield process.pid
-        process.kill()
 
 
 def until(collector: PerfCollector, done: Callable[[list[Trace]], object]) -> list[Trace]:
@@ -217,9 +215,8 @@ def test_one_part_that_fails_costs_only_itself(folder: Path, sleeper: int) -> No
 @pytest.fixture
 def restless() -> Iterator[int]:
     """A process that comes to a CPU a thousand times a second."""
-    with subprocess.Popen([sys.executable, "-c", "import time\nwhile True: time.sleep(0.0005)"]) as process:
+    with started([sys.executable, "-c", "import time\nwhile True: time.sleep(0.0005)"]) as process:
         yield process.pid
-        process.kill()
 
 
 @needs_machine_pids
@@ -246,7 +243,7 @@ def test_events_that_are_kept_from_perf_in_part_are_no_short_sleeps(folder: Path
 
 
 def test_a_target_that_ends_is_told_gone(folder: Path) -> None:
-    with subprocess.Popen(["sleep", "600"]) as process:
+    with started(["sleep", "600"]) as process:
         write(folder, process.pid, trace=SUMMARY)
         with PerfCollector(target_of(process.pid), interval_s=0.5) as collector:
             until(collector, has_read(v.SYSCALL_COUNT.name))
@@ -299,13 +296,12 @@ def test_nothing_is_left_when_llmtop_is_killed(folder: Path, sleeper: int) -> No
         "while not c.poll().readings: time.sleep(0.02)\n"
         "print(c._helper.process.pid, flush=True); time.sleep(600)"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as llmtop:
+    with started([sys.executable, "-c", code]) as llmtop:
         assert llmtop.stdout is not None
         helper = int(llmtop.stdout.readline())
         before = stand_ins(folder)
-        llmtop.kill()
     deadline = time.monotonic() + DEADLINE_S
-    while Path(f"/proc/{helper}").exists() or stand_ins(folder):
+    while system.start_time(helper) or stand_ins(folder):
         assert time.monotonic() < deadline, (helper, before, stand_ins(folder))
         time.sleep(0.02)
 

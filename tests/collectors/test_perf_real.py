@@ -136,7 +136,7 @@ def share_blocked(report: dict[str, Any], tid: int, cause: str = "") -> float:
 
 @pytest.mark.parametrize(
     ("mode", "cause"),
-    [("nanosleep", "nanosleep"), ("futex", "futex"), ("pipe", "pipe"), ("network", "socket"), ("epoll", "epoll")],
+    [("nanosleep", "nanosleep"), ("network", "socket")],
 )
 @measured_again
 def test_sleeps_are_what_the_program_says(
@@ -147,12 +147,9 @@ def test_sleeps_are_what_the_program_says(
     assert_sleeps(report, before, after, cause)
 
 
-@pytest.mark.parametrize("choose", [min, max])
 @measured_again
-def test_sleeps_that_leave_a_cpu_idle_are_true_or_not_told(
-    look: Callable[..., Look], workload: Path, choose: Callable[[set[int]], int]
-) -> None:
-    cpu = choose(os.sched_getaffinity(0))
+def test_sleeps_that_leave_a_cpu_idle_are_true_or_not_told(look: Callable[..., Look], workload: Path) -> None:
+    cpu = max(os.sched_getaffinity(0))
     with first_on(cpu, workload, "nanosleep", "0") as program:
         idle_s, since_s = idle_seconds(cpu), time.monotonic()
         report, before, after = compared(program, look(program.pid, 1.0))

@@ -54,6 +54,8 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -173,6 +175,16 @@ class Workload:
     def __exit__(self, *_: object) -> None:
         with self._process:
             self._process.kill()
+
+
+@contextmanager
+def started(argv: Sequence[str | Path], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A program that is ended when left, whatever happens: `Popen` by itself waits for it then."""
+    with subprocess.Popen([str(part) for part in argv], stdout=subprocess.PIPE, text=True, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def target_of(*pids: int) -> Target:

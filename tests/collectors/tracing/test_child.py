@@ -16,6 +16,7 @@ import pytest
 from llmtop.collectors.tracing.helper import child, system
 from llmtop.collectors.tracing.helper.child import Child
 from tests.collectors.tracing.probes import eventually
+from tests.workloads.programs import started
 
 ROOT = Path(__file__).resolve().parents[3]
 OWNER = """
@@ -77,9 +78,7 @@ def test_what_it_complains_of_is_kept_until_it_is_let_go() -> None:
 @pytest.mark.parametrize("how", ["bound", "free"])
 def test_one_that_is_bound_ends_with_who_started_it(how: str) -> None:
     """Nobody gets to say goodbye. Another has a session of its own: what ends a terminal's programs does not end it."""
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER, how], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as owner:
+    with started([sys.executable, "-c", OWNER, how], cwd=ROOT, stdin=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline())
         assert (os.getsid(pid) == pid) is (how == "free")

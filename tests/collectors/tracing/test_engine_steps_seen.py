@@ -72,9 +72,8 @@ def watched(program: Workload, budget: float) -> tuple[Trace, list[tuple[str, in
 
 
 @measured_again
-@pytest.mark.parametrize("mode", ["plain", "polls"])
-def test_most_staged_steps_are_named_by_their_cause(engine: Path, mode: str) -> None:
-    view, planted = seen(engine, mode, WITHOUT_BUDGET)
+def test_most_staged_steps_are_named_by_their_cause(engine: Path) -> None:
+    view, planted = seen(engine, "plain", WITHOUT_BUDGET)
     assert view.loop.found == "by launches of CUDA graphs and the wait for them"
     named = [
         next((one.cause for one in view.slow if abs(one.step.end_ns - end) < NEAR_NS), None) is CAUSES[cause]

@@ -53,7 +53,7 @@ def test_a_helper_that_cannot_look_says_so_in_one_line_and_fails(name: str, tmp_
     if name == "llmtop-probes":
         _, program = a_copy(tmp_path)
         file = Path(program[-1], Path(probes_helper.__file__).resolve().relative_to(THROUGH_PROBES[-1]))
-        replace_in(file, "helper.start(options.pids)", 'raise UnavailableError(f"not {options.pids}", "")')
+        replace_in(file, "helper = protocol.attach(", 'raise UnavailableError(f"not {options.pids}", "")\n    (')
     else:
         stand_in(tmp_path, name.removeprefix("llmtop-"))
     ended = run(program, str(PID), "--interval", "0.5", folder=tmp_path)

@@ -441,20 +441,22 @@ def test_cpu_time_of_a_process_is_its_clocks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "links", "namespace"),
-    [(0xEFFFFFFC, "1", None), (7, "own", (3, 7)), (7, "1", UnavailableError)],
+    ("own", "is_of_proc", "namespace"),
+    [(0xEFFFFFFC, False, (None, "")), (7, True, ((3, 7), "")), (7, False, (None, "/proc shows another one"))],
 )
 def test_the_pid_namespace_that_probes_are_told_of(
-    monkeypatch: pytest.MonkeyPatch, own: int, links: str, namespace: object
+    own: int, is_of_proc: bool, namespace: tuple[tuple[int, int] | None, str]
 ) -> None:
-    stat = argparse.Namespace(st_dev=3, st_ino=own)
-    monkeypatch.setattr(os, "stat", lambda path: stat if path == "/proc/self/ns/pid" else None)
-    monkeypatch.setattr(os, "readlink", lambda path: str(os.getpid()) if links == "own" else links)
-    if namespace is UnavailableError:
-        with pytest.raises(UnavailableError, match="/proc shows another one"):
-            system.pid_namespace()
-    else:
-        assert system.pid_namespace() == namespace
+    stat, found, refused = argparse.Namespace(st_dev=3, st_ino=own), None, ""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "stat", {"/proc/self/ns/pid": stat}.__getitem__)
+        patch.setattr(os, "readlink", {"/proc/self": str(os.getpid() + (not is_of_proc))}.__getitem__)
+        try:
+            found = system.pid_namespace()
+        except UnavailableError as error:
+            refused = error.reason
+    assert found == namespace[0]
+    assert namespace[1] in refused if namespace[1] else not refused
 
 
 def test_ids_of_processes_in_our_namespace_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:

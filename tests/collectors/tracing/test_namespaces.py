@@ -15,7 +15,7 @@ import pytest
 from llmtop import procfs
 from tests.collectors.tracing.probes import eventually, needs_unshare, probing
 from tests.workloads.noise import measured_again
-from tests.workloads.programs import Workload
+from tests.workloads.programs import Workload, started
 
 pytestmark = pytest.mark.usefixtures("kernel_probes")
 OWN = ("--pid", "--fork", "--mount-proc")
@@ -24,10 +24,8 @@ NANOSLEEPS = (35, 230, 115, 101)
 ROOT = Path(__file__).resolve().parents[3]
 TRUTHS = (
     "counts_are_exact_over_threads_and_children",
-    "programs_own[futex",
-    "never_wakes",
+    "programs_own",
     "calls_into_libcuda",
-    "becomes_another_program",
 )
 """Of test_probes.py: what must be as true inside a PID namespace as outside."""
 
@@ -134,16 +132,9 @@ with probing(pid) as probes:
 os.kill(pid, 9)
 """
     needs_unshare(*OWN)
-    program = subprocess.Popen(
-        ["unshare", "--kill-child", *OWN, sys.executable, "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        bufsize=1,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    with program:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = ["unshare", "--kill-child", *OWN, sys.executable, "-c", code]
+    with started(command, stdin=subprocess.PIPE, bufsize=1, cwd=ROOT, env=env) as program:
         assert program.stdin is not None
         assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"

@@ -18,20 +18,16 @@ from llmtop.collectors.tracing.helper import system
 from llmtop.collectors.tracing.helper.governor import NS_PER_HIT
 from llmtop.collectors.tracing.helper.syscall_numbers import TRAPS
 from tests.collectors.tracing.collecting import a_copy, change_programs, refused, replace_in, with_room
-from tests.collectors.tracing.probes import Probes, eventually, needs_unshare, probing, programs_in_kernel
+from tests.collectors.tracing.probes import eventually, needs_unshare, probing, programs_in_kernel
 from tests.collectors.tracing.truths import (
-    CLOCK_NANOSLEEP,
     FIVE_POINTS,
     FUTEX,
-    NANOSLEEP,
     READ,
-    READV,
     counts_are_exact,
     owned,
     seen,
 )
 from tests.workloads.noise import measured_again, starting_first
-from tests.workloads.programs import HERE as WORKLOADS
 from tests.workloads.programs import Workload
 
 pytestmark = pytest.mark.usefixtures("kernel_probes")
@@ -43,21 +39,10 @@ def test_counts_are_exact_over_threads_and_children(workload: Path) -> None:
 
 
 @X86_64
-@pytest.mark.parametrize(
-    ("mode", "calls"), [("nanosleep", (NANOSLEEP, CLOCK_NANOSLEEP)), ("futex", (FUTEX,)), ("pipe", (READV,))]
-)
 @measured_again
-def test_time_off_the_cpu_agrees_with_the_programs_own(workload: Path, mode: str, calls: tuple[int, ...]) -> None:
-    looked = seen(probing, workload, mode)
-    assert looked.slept(*calls) == pytest.approx(looked.truth("in_wait"), abs=FIVE_POINTS)
-
-
-def test_waiting_for_a_cpu_is_seen_and_is_not_sleep(workload: Path) -> None:
-    looked = seen(probing, workload, "starve", "1", "2")
-    queues = looked.probes.all("queue")[-2:]
-    assert looked.account["queued"] > 200_000_000
-    long_waits = sum(count for _, slots in queues for slot, count in slots.items() if int(slot) >= 12)
-    assert long_waits >= 10, "waits above half a millisecond"
+def test_time_off_the_cpu_agrees_with_the_programs_own(workload: Path) -> None:
+    looked = seen(probing, workload, "futex")
+    assert looked.slept(FUTEX) == pytest.approx(looked.truth("in_wait"), abs=FIVE_POINTS)
 
 
 @X86_64
@@ -69,45 +54,6 @@ def test_a_thread_that_never_wakes_is_seen_sleeping(workload: Path) -> None:
     assert [entry[:3] for entry in last["stacks"]] == [[program.pid, program.pid, READ]]
     (slept_first,), (slept_last,) = ([entry[5] for entry in report["waits"]] for report in (first, last))
     assert slept_last - slept_first == pytest.approx(last["t"] - first["t"], rel=0.01)
-
-
-@pytest.mark.parametrize(("mode", "function"), [("nanosleep", "sleep_here"), ("futex", "wait_for_turn")])
-@measured_again
-def test_off_cpu_stacks_name_the_function_that_waits(workload: Path, mode: str, function: str) -> None:
-    looked = seen(probing, workload, mode, options=("--stacks",))
-    stacks = [entry for entry in looked.probes.all("stacks") if entry[1] == looked.pid]
-    there = sum(entry[6] for entry in stacks if function in entry[5])
-    assert looked.share(there) == pytest.approx(looked.truth("in_wait"), abs=FIVE_POINTS)
-    outermost_first = next(entry[5] for entry in stacks if function in entry[5])
-    assert outermost_first.index("main") < outermost_first.index(function) < len(outermost_first) - 1
-    assert outermost_first[-1].endswith("_[k]")
-
-
-@measured_again
-def test_on_cpu_stacks_name_the_function_that_runs(workload: Path) -> None:
-    looked = seen(probing, workload, "spin", "2", options=("--stacks",), before=samples_are_taken)
-    running = looked.probes.all("running")
-    assert all(entry[0] == looked.pid for entry in running)
-    here = sum(entry[3] for entry in running if "spin_here" in entry[2])
-    assert here == pytest.approx(looked.account["cpu"], rel=0.15, abs=8e9 / 49)  # or eight samples
-
-
-def test_two_threads_that_fight_for_the_gil_are_told_apart_from_sleepers(workload: Path) -> None:
-    with (
-        Workload(sys.executable, WORKLOADS / "gil_fight.py") as fight,
-        Workload(workload, "futex") as sleeper,
-        probing(fight.pid, sleeper.pid) as probes,
-    ):
-        fight.start()
-        sleeper.start()
-        sleeper.account()
-        report = probes.until(lambda _: dict(probes.all("switch_timeouts")).get(fight.pid, 0) >= 20)
-    assert report["kind"] == "sample"
-    assert sleeper.pid not in dict(probes.all("switch_timeouts"))
-
-
-def samples_are_taken(report: dict[str, Any]) -> bool:
-    return "missing" in report and "samples" not in report["missing"]
 
 
 def all_are_probed(report: dict[str, Any]) -> bool:
@@ -151,18 +97,10 @@ def test_calls_by_thread_count_once_however_the_probes_are_held(
     assert sync_ns == pytest.approx(looked.account["in_sync"], rel=0.02)
 
 
-def test_a_synchronisation_that_lasts_is_counted_up_to_now(cuda_program: Path) -> None:
-    with Workload(cuda_program, "stuck", "0") as program, probing(program.pid) as probes:
-        probes.until(all_are_probed)
-        program.start()
-        probes.until(lambda _: [entry for entry in probes.all("in_libraries") if entry[3] > 300_000_000])
-
-
 @measured_again
-@pytest.mark.parametrize(("mode", "asked"), [("polling", {"cuEventQuery"}), ("polling runtime", {"cudaEventQuery"})])
-def test_asking_until_the_gpu_has_finished_is_a_wait_for_it(cuda_program: Path, mode: str, asked: set[str]) -> None:
+def test_asking_until_the_gpu_has_finished_is_a_wait_for_it(cuda_program: Path) -> None:
     """Thousands of answers a round count as two calls, of which the last is as long as the wait."""
-    with Workload(cuda_program, mode, "60", "100") as program, probing(program.pid) as probes:
+    with Workload(cuda_program, "polling", "60", "100") as program, probing(program.pid) as probes:
         probes.until(all_are_probed)
         program.start()
         truth = program.account()["threads"]["worker"]
@@ -170,10 +108,9 @@ def test_asking_until_the_gpu_has_finished_is_a_wait_for_it(cuda_program: Path, 
     (sync_ns,) = [entry[3] for entry in probes.all("in_libraries") if entry[1] == program.pid][-1:]
     assert truth["in_sync"] - truth["queued"] < 1.05 * sync_ns < 1.1 * truth["in_sync"], "who polls can lose the CPU"
     functions = {entry[1]: entry[2:4] for entry in probes.all("functions")}
-    for name in asked:
-        count, ns = functions[name]
-        assert 200 <= count <= 250
-        assert ns == pytest.approx(truth["in_sync"], rel=0.05)
+    count, ns = functions["cuEventQuery"]
+    assert 200 <= count <= 250
+    assert ns == pytest.approx(truth["in_sync"], rel=0.05)
     assert report["hits"]["poll"] > 20 * 1000
     assert report["hits"]["library"] < 5000, "which is what the budget is charged"
 
@@ -185,34 +122,6 @@ def test_who_looks_now_and_then_whether_the_gpu_has_finished_does_not_wait_for_i
     (sync_ns,) = [entry[3] for entry in looked.probes.all("in_libraries") if entry[1] == looked.pid][-1:]
     assert sync_ns == functions["cuStreamSynchronize"][1]
     assert len(looked.probes.all("gpu_rounds")) == 49, "no look ends a round"
-
-
-def sums(probes: Probes, key: str, place: int) -> int:
-    """The newest sum of a kind of entries, over all of one name or thread."""
-    newest = {tuple(entry[:2]): entry[place] for entry in probes.all(key)}
-    return sum(newest.values())
-
-
-@measured_again
-def test_calls_that_cost_too_much_are_sampled_and_the_rest_estimated(cuda_program: Path) -> None:
-    """A program that does nothing but launch: never more than a few per cent of the time is it slowed down."""
-    options = ["--budget", "0.03"]
-    with Workload(cuda_program, "launches", "0") as program, probing(program.pid, options=options) as probes:
-        program.start()
-        probes.until(lambda report: report.get("functions") and report.get("sampled"))
-        launched, before = program.ask().threads["worker"]["launches"], sums(probes, "functions", 2)
-        told = len(probes.said)
-        probes.until(lambda _: len(probes.said) - told > 80)
-        report = probes.next()
-        grown = program.ask().threads["worker"]["launches"] - launched
-    ((pid, names, kinds),) = report["sampled"]
-    assert (pid, kinds) == (program.pid, ["launches"])
-    assert {"cuLaunchKernel", "cuGraphLaunch"} <= set(names)
-    assert "estimated" in report["unprobed"]["sampled"]
-    assert report["unseen"] == []
-    assert sums(probes, "functions", 2) - before == pytest.approx(grown, rel=0.2)
-    assert sums(probes, "in_libraries", 2) == pytest.approx(sums(probes, "functions", 2), rel=0.1)
-    assert report["hits"]["library"] < 0.1 * grown, "but a small part was really counted"
 
 
 HOT = """
@@ -238,7 +147,7 @@ def test_what_is_hot_when_llmtop_comes_is_let_go_of_before_it_has_cost_much() ->
         options = ["--budget", "0.01", "--stacks"]
         with starting_first(priority=2), probing(program.pid, options=options) as probes:
             settled = probes.until(lambda report: "scheduler in slices" in report.get("shed", ""))
-            later = [probes.next() for _ in range(30)][-1]
+            later = [probes.next() for _ in range(10)][-1]
     hits = settled["hits"]
     cost_s = sum(hits[name] * NS_PER_HIT[name] for name in ("call", "switch", "stack", "sample")) / 1e9
     assert cost_s < 0.1, "of which the first look, a twentieth of a second, may take a third"
@@ -255,7 +164,7 @@ def test_sampled_launches_of_a_server_that_steps_are_right_within_some_per_cent(
         probes.until(lambda report: "steps" in report.get("unprobed", {}).get("sampled", ""))
         thread = [program.pid, program.pid]
         start, before = program.ask().threads["worker"]["launches"], len(probes.said)
-        probes.until(lambda _: len(probes.said) - before > 50)
+        probes.until(lambda _: len(probes.said) - before > 20)
         grown = program.ask().threads["worker"]["launches"] - start
         report = probes.next()
     ((_, _, kinds),) = report["sampled"]
@@ -288,27 +197,15 @@ def test_light_probes_count_calls_and_follow_threads(workload: Path) -> None:
     assert (report["probed"], report["running"], report["shed"], report["missing"]) == (0, [], "", {})
 
 
-@measured_again
-def test_two_thousand_threads_fit_and_cost_no_seconds(workload: Path) -> None:
-    """Each of them sleeps and makes calls: that must find room in the tables, and be read quickly."""
+def test_two_thousand_threads_find_room(workload: Path) -> None:
+    """Each of them sleeps and makes calls."""
     with Workload(workload, "crowd", "0", "2000") as program:
         program.start()
         assert eventually(lambda: len(list(Path(f"/proc/{program.pid}/task").iterdir())) >= 2000)
         with probing(program.pid, options=["--stacks"]) as probes:
             probes.until(lambda _: len({entry[1] for entry in probes.all("waits")}) >= 2000)
-            helper, reports = probes.said[0]["pid"], len(probes.said)
-            before = cpu_seconds(helper)
-            probes.until(lambda _: len(probes.said) >= reports + 10)
-            cost = (cpu_seconds(helper) - before) / (len(probes.said) - reports)
+            probes.until(lambda _: any("doze_for_ever" in entry[5] for entry in probes.all("stacks")))
     assert probes.said[-1]["lost"] == 0
-    assert any("doze_for_ever" in entry[5] for entry in probes.all("stacks"))
-    assert cost < 0.25, "0.05 s on a machine with nothing else to do"
-
-
-def cpu_seconds(pid: int) -> float:
-    """What a process has used: fields 14 and 15 of proc_pid_stat(5)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_tables_that_are_full_are_told(workload: Path, tmp_path: Path) -> None:
@@ -346,7 +243,7 @@ def test_other_users_of_the_same_tracepoint_still_get_its_events(workload: Path)
         if shutil.which(tool) is None:
             pytest.skip(f"needs {tool} to count events beside the probes")
     needs_unshare("--mount")
-    script = "mount -t tracefs none /sys/kernel/tracing; exec perf stat -x, -e sched:sched_switch -p $0 sleep 2"
+    script = "mount -t tracefs none /sys/kernel/tracing; exec perf stat -x, -e sched:sched_switch -p $0 sleep 0.5"
     with Workload(workload, "nanosleep") as program, probing(program.pid) as probes:
         probes.next()
         program.start()

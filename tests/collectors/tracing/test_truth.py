@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,14 +19,14 @@ from llmtop import vocabulary as v
 from llmtop.analysis.series.readings import latest
 from llmtop.demo.limits import cpu_quota, slow_disk, why_no_quota, why_no_slow_disk
 from llmtop.vocabulary import ThreadCause
-from tests.workloads.noise import Looks, a_cpu_for_the_first, measured_again, no_others_first, put_first, put_on
+from tests.workloads.noise import Looks, measured_again, no_others_first, put_first
 from tests.workloads.programs import HERE as WORKLOADS
 from tests.workloads.programs import Workload
 from tests.workloads.watching import Seen, watching
 
 pytestmark = pytest.mark.usefixtures("kernel_probes")
 FIVE_POINTS = 0.05
-WINDOW_S = 3.0
+WINDOW_S = 2.0
 
 
 @contextmanager
@@ -53,21 +52,6 @@ def sleepers(kernel_probes: None, workload: Path) -> Looks[Seen]:
 @pytest.fixture(scope="module")
 def spinners(kernel_probes: None, workload: Path) -> Looks[Seen]:
     return looks_at({mode: (workload, mode, "0") for mode in ("poll", "spin")})
-
-
-@pytest.fixture(scope="module")
-def yielder(kernel_probes: None, workload: Path) -> Looks[Seen]:
-    return Looks(partial(seen_yielding, workload))
-
-
-def seen_yielding(workload: Path, times: int) -> Seen:
-    """Beside another program on its CPU it would hardly spin: each sched_yield lets that one run."""
-    commands: dict[str, tuple[str | Path, ...]] = {"yield": (workload, "yield", "0")}
-    with a_cpu_for_the_first() as cpu, running(commands) as programs, watching(programs) as watch:
-        pids = [program.pid for program in programs.values()]
-        put_on(pids, [cpu])
-        put_first(pids, priority=2)
-        return watch.record(times * WINDOW_S)
 
 
 @pytest.fixture(scope="module")
@@ -144,11 +128,6 @@ def test_the_partner_is_the_waker(sleepers: Seen, mode: str, other: str) -> None
     }
     assert sum(wakes.values()) >= 5
     assert wakes[str(tids[other])] >= 0.95 * sum(wakes.values())
-
-
-@measured_again
-def test_sched_yield_is_counted_by_thread_and_is_polling(yielder: Seen) -> None:
-    assert_polls(yielder, "yield", "sched_yield")
 
 
 @measured_again

@@ -18,7 +18,7 @@ from llmtop.collectors import children
 from llmtop.collectors.tracing.probes.collector import PROGRAM, EbpfCollector
 from tests.collectors.tracing.collecting import Watch, missing
 from tests.collectors.tracing.probes import Probes
-from tests.workloads.programs import Workload, target_of
+from tests.workloads.programs import Workload, started, target_of
 
 Looking: TypeAlias = Callable[..., AbstractContextManager[Probes]]
 """`probing`, or the same with another tracer."""
@@ -153,8 +153,6 @@ def owned(
 ) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A process other than this one that has started a helper, which is ready; both, to be killed."""
     command = [sys.executable, "-c", OWNER, "sudo" if sudo else "", f"{pid}", *program]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT) as owner:
+    with started(command, stdin=subprocess.PIPE, cwd=ROOT) as owner:
         assert owner.stdout is not None
         yield owner, int(owner.stdout.readline())
-        owner.kill()
