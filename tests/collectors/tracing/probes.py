@@ -6,6 +6,7 @@ import re
 import select
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -17,8 +18,10 @@ import pytest
 from llmtop.collectors.tracing.probes.collector import PROGRAM, why_not
 from llmtop.collectors.tracing.process import HelperProcess
 from tests.collectors.tracing.wire_types import assert_is_told
+from tests.workloads.programs import started
 
 DEADLINE_S = 30.0
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def why_no_probes() -> str:
@@ -112,3 +115,25 @@ def eventually(condition: Callable[[], object]) -> bool:
             return False
         select.select([], [], [], 0.02)
     return True
+
+
+OWNER = """
+import select, sys
+from llmtop.collectors.tracing.process import HelperProcess
+helper = HelperProcess([sys.argv[2], "--interval", "0.2"], sudo=sys.argv[1] == "sudo", program=tuple(sys.argv[3:]))
+while not (ready := [report for report in helper.reports() if report["kind"] == "ready"]):
+    select.select([helper], [], [])
+print(ready[0]["pid"], flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def owned(
+    pid: int, program: tuple[str, ...] = PROGRAM, *, sudo: bool = False
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process other than this one that has started a helper, which is ready; both, to be killed."""
+    command = [sys.executable, "-c", OWNER, "sudo" if sudo else "", f"{pid}", *program]
+    with started(command, stdin=subprocess.PIPE, cwd=ROOT) as owner:
+        assert owner.stdout is not None
+        yield owner, int(owner.stdout.readline())

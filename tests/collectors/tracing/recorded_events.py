@@ -1,7 +1,7 @@
 """One stream of the kernel's events, and what each tracer hands to its reader of it.
 
 That is maps of probes and text of perf. `Counted` is what the probes (programs/*.c) count in the kernel of such a
-stream; that they do is tried on real kernels (truths.py and test_probes.py).
+stream; that they do is tried on real kernels (test_probes.py).
 """
 
 from __future__ import annotations

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from llmtop import programs
+from llmtop import ids, programs
 from llmtop.collectors import children
 from llmtop.collectors.privileges import USE_SUDO, Rights
 from llmtop.collectors.tracing.probes import collector as module
 from llmtop.collectors.tracing.probes.collector import EbpfCollector, checks, why_not
 from llmtop.collectors.tracing.switches import OFF
 from llmtop.model import Missing, Unknown, What
-from tests.collectors.tracing.collecting import change_programs, damaged_helper, refused
+from tests.collectors.tracing.collecting import Watch, change_programs, damaged_helper, missing, refused
 from tests.collectors.tracing.probes import eventually
-from tests.collectors.tracing.truths import is_watched_from_start_to_end
 from tests.workloads.noise import measured_again
 from tests.workloads.programs import Workload, target_of
 
@@ -68,9 +68,25 @@ def test_doctor_loads_the_probes_for_a_moment() -> None:
 @pytest.mark.usefixtures("kernel_probes")
 @measured_again
 def test_a_program_is_watched_from_start_to_end(workload: Path) -> None:
-    account, watch = is_watched_from_start_to_end(EbpfCollector, workload, "1", interval_s=0.1)
+    with (
+        Workload(workload, "nanosleep", "1") as program,
+        EbpfCollector(target_of(program.pid), interval_s=0.1, budget=100) as collector,
+    ):
+        watch = Watch(collector)
+        assert missing(watch.last) == {"ebpf": "the probes attach (wait a second)"}
+        assert len(children.running()) == 1
+        watch.until(lambda trace: trace.readings)
+        program.start()
+        account = program.account()
+        before_ns = time.monotonic_ns()
+        watch.until(lambda trace: any(reading.t_ns > before_ns for reading in trace.readings))
+        watch.until(lambda trace: any("sleep_here" in stack.frames for stack in trace.stacks))
+    assert children.running() == ()
+    assert {reading.source for reading in watch.readings} == {EbpfCollector.source}
+    slept = watch.value(ids.thread(program.pid, program.pid), "thread.blocked|nanosleep")
+    assert slept / account["wall"] == pytest.approx(account["in_wait"] / account["wall"], abs=0.05)
     # 15 ms of sleep, 5 ms of work, by turns for a second; fewer where others take the CPUs.
-    assert 5 <= account["calls"] <= 60
+    assert 5 <= watch.value(ids.process(program.pid), "syscall.count|clock_nanosleep") <= 60
     sleeping = [stack for stack in watch.stacks if "sleep_here" in stack.frames]
     assert max(sleeping, key=lambda stack: stack.weight).state == "nanosleep"
 

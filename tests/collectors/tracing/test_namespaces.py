@@ -24,7 +24,7 @@ NANOSLEEPS = (35, 230, 115, 101)
 ROOT = Path(__file__).resolve().parents[3]
 TRUTHS = (
     "counts_are_exact_over_threads_and_children",
-    "programs_own",
+    "programs_own[raw",
     "calls_into_libcuda",
 )
 """Of test_probes.py: what must be as true inside a PID namespace as outside."""

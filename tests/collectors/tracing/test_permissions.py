@@ -17,8 +17,7 @@ from llmtop.collectors.tracing.probes import collector as ebpf_collector
 from llmtop.collectors.tracing.probes.collector import EbpfCollector, checks
 from llmtop.model import Unknown
 from tests.collectors.tracing.collecting import Watch
-from tests.collectors.tracing.probes import eventually, needs_unshare, programs_in_kernel
-from tests.collectors.tracing.truths import owned
+from tests.collectors.tracing.probes import eventually, needs_unshare, owned, programs_in_kernel
 from tests.workloads.programs import Workload, target_of
 
 pytestmark = pytest.mark.usefixtures("kernel_probes")
