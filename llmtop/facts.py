@@ -243,6 +243,8 @@ class OriginFact:
     """Of a moment of a recording that is not all of it: seconds from its first moment to this one."""
     RECORDED_S: Final = "recorded_s"
     """With that: seconds from its first moment to its last one."""
+    COMPUTE_CAPABILITY: Final = "compute capability"
+    """Of GPUs that have no track with `GpuFact.COMPUTE_CAPABILITY`: "8.6", or several with commas."""
     GPU_VENDOR: Final = "GPU vendor"
     """Said of a capture whose GPUs are not of NVIDIA: other tools look into them."""
 

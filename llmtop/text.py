@@ -250,13 +250,22 @@ _LONGEST_NAME = 20_000
 """Names of tens of kilobytes exist."""
 
 
+def whole_namespaces(name: str) -> str:
+    """A name as tools print it that cut namespaces off: of <unnamed> they leave the end, behind whatever stood before.
+
+    >>> whole_namespaces("void unnamed>::cat<unnamed>::Opaque<2>, int>(unnamed>::Meta<2>)")
+    'void cat<Opaque<2>, int>(Meta<2>)'
+    """
+    return re.sub(r"(?<![<\w])unnamed>::", "", re.sub(r"(?<=\w)<unnamed>::", "<", name))
+
+
 def base_name(name: str) -> str:
     """The function in a demangled name, without its return type, namespaces, template and call arguments.
 
     >>> base_name("void at::native::<unnamed>::sort<int, 4>(float *)")
     'sort'
     """
-    head = re.sub(r"<unnamed>|\(anonymous namespace\)", "_", name[:_LONGEST_NAME])
+    head = re.sub(r"<?unnamed>|\(anonymous namespace\)", "_", whole_namespaces(name[:_LONGEST_NAME]))
     opened = re.split(r"[<(]", head, maxsplit=1)[0].strip()
     return opened.split(" ")[-1].split("::")[-1] or name[:40]
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from llmtop.model import Severity
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -12,6 +15,28 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 4096
 """How much of a file `sniff` is shown."""
+_LOSS = re.compile(
+    r"\b(?:lost|dropped|discarded|truncated|incomplete|corrupt\w*|overflow\w*|overr[au]n|(?:failed|error\b.*) "
+    r"(?:to|while) (?:\w+ to )?profil\w+)\b|LaunchFailed",
+    re.IGNORECASE,
+)
+_NO_LOSS = re.compile(r"\b(?:no|not|0|never|may|might|could)\b[^.;]*?$", re.IGNORECASE)
+"""What stands before such a word where nothing was lost, or nobody knows."""
+
+
+def complaint_severity(text: str) -> Severity:
+    """How much something matters that a tool writes into a capture about itself.
+
+    It is a remark, however the tool ranks it, unless it reports that data was lost: a feature that a machine does not
+    have is an error to Nsight Systems, and costs nothing of what was captured.
+
+    >>> complaint_severity("CUDA device 0: Unified Memory cannot be traced on devices without peer-to-peer transfers")
+    <Severity.WARNING: 'warning'>
+    >>> complaint_severity("1024 CUDA events were dropped."), complaint_severity("0 events were dropped")
+    (<Severity.ERROR: 'error'>, <Severity.WARNING: 'warning'>)
+    """
+    is_lost = any(not _NO_LOSS.search(text[: match.start()]) for match in _LOSS.finditer(text))
+    return Severity.ERROR if is_lost else Severity.WARNING
 
 
 class Content(StrEnum):

@@ -32,6 +32,9 @@ _MOST = 0.9
 """Of the lines that are to be stacks: names of C++ and of threads may have anything in them, a line's end too."""
 _LONGEST_LINE = 1 << 20
 """Stacks of a thousand functions of C++ have some 100 kB; what is longer is something else."""
+_LEAST_PERIOD = 1000
+"""Of the smallest number of a file: nothing is sampled so often in each stack that was seen, so that it is of periods,
+of events from one sample to the next. Ours."""
 _NO_KERNELS = Missing(whats.KERNELS, Unknown("folded stacks tell of functions on CPUs alone"))
 _PROCESS = re.compile(r'process \d+:"')
 """How py-spy begins a stack: with the command line of its process."""
@@ -59,7 +62,9 @@ class FoldedStacksParser:
         return any(b";" in stack for stack in stacks) and len(stacks) >= _MOST * len(lines)
 
     def parse(self, path: Path) -> Trace:
-        """Sum the stacks up, the heaviest first, in whatever its writer counted: the unit is "samples".
+        """Sum the stacks up, the heaviest first, in whatever its writer counted.
+
+        The unit is "samples", or "periods" where stacks weigh as much as only those do (of perf: events or ns).
 
         Raises:
             FileError: No line is a stack, or the file compares two profiles.
@@ -147,8 +152,10 @@ class _LineReader:
 def _stacks(weights: Mapping[bytes, float]) -> tuple[Stack, ...]:
     names: dict[bytes, str] = {}
     heaviest_first = sorted(weights.items(), key=lambda pair: -pair[1])
+    is_by_period = len(weights) > 1 and min(filter(None, weights.values()), default=0) >= _LEAST_PERIOD
+    unit = "periods" if is_by_period else "samples"
     return tuple(
-        Stack(tuple(_named(frame, names) for frame in stack.split(b";")), weight, "samples")
+        Stack(tuple(_named(frame, names) for frame in stack.split(b";")), weight, unit)
         for stack, weight in heaviest_first
     )
 

@@ -154,6 +154,8 @@ def _gpus(facts: Mapping[str, Any], vendor: str) -> dict[int, Gpu]:
         if isinstance(one.get("id"), int):
             told = {GpuFact.SM_COUNT: one.get("numSms"), GpuFact.MEMORY_TOTAL: one.get("totalGlobalMem")}
             known: dict[str, Fact] = {key: value for key, value in told.items() if isinstance(value, int) and value > 0}
+            if not vendor and all(isinstance(one.get(name), int) for name in ("computeMajor", "computeMinor")):
+                known[GpuFact.COMPUTE_CAPABILITY] = f"{one['computeMajor']}.{one['computeMinor']}"
             unnamed = _unnamed(vendor, known.get(GpuFact.SM_COUNT))
             gpus[one["id"]] = Gpu(clean(str(one.get("name", "")).strip()) or unnamed, known)
     return gpus
@@ -306,6 +308,9 @@ def _missing(events: EventSorter, tables: Tables, vendor: str, *, is_whole: bool
     if not len(tables.kernels):
         activities = _PROFILE_AGAIN.format("activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]")
         why = Unknown("the trace has no kernels: the GPU was not recorded, or idle", activities)
+        if SpanKind.CALL in spans and SpanKind.LAUNCH not in spans:
+            reason = "the trace has no kernels: CUDA was recorded, and nothing was launched on the GPU"
+            why = Unknown(reason, "move the model and its inputs to the GPU: model.to('cuda')")
         yield Missing(whats.KERNELS, why if is_whole else _CUT_OFF)
     elif SpanKind.CALL not in spans and SpanKind.LAUNCH not in spans:
         activities = _PROFILE_AGAIN.format("activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]")

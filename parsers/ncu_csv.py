@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from llmtop import whats
 from llmtop.errors import FileError
+from llmtop.facts import OriginFact
 from llmtop.model import (
     Instances,
     Issue,
@@ -32,7 +33,7 @@ from llmtop.model import (
     Unknown,
     UnknownKind,
 )
-from llmtop.parsers.base import Content
+from llmtop.parsers.base import Content, complaint_severity
 from llmtop.parsers.metric_units import unit_of
 from llmtop.parsers.ncu_names import METRICS, SECTION_IDS, nvtx_range
 from llmtop.parsers.printed_values import base_unit, has_decimal_commas, value_printed
@@ -119,7 +120,7 @@ class NcuCsvParser:
         return Trace(
             _origin(path, reader, details),
             kernels=kernels,
-            issues=tuple(reader.issues()),
+            issues=(*reader.issues(), *_doubts(details)),
             missing=tuple(_missing(kernels, reader.launches)),
         )
 
@@ -299,14 +300,19 @@ class _Reader:
         """What was left out, and what the tool complained of."""
         for (kind, text), count in Counter(self.said).items():
             if kind != "PROF":
-                severity = Severity.ERROR if kind == "ERROR" else Severity.WARNING
-                yield Issue(severity, "ncu-csv.said", f"Nsight Compute says: {text}", count)
+                yield Issue(complaint_severity(text), "ncu-csv.said", f"Nsight Compute says: {text}", count)
         if self._skipped:
             message = "lines are none of the page's, or damaged: left out"
             yield Issue(Severity.WARNING, "rows-skipped", message, self._skipped)
         if not self._lines.is_ended:
             message = "the last line has no end: if the file was cut short, the last kernel lacks values"
             yield Issue(Severity.INFO, "no-line-end", message)
+
+
+def _doubts(details: PrintedDetails) -> Iterator[Issue]:
+    if details.doubt:
+        message = f"{details.doubt}; print the page again under LC_ALL=C, or open the .ncu-rep, to be sure"
+        yield Issue(Severity.WARNING, "ncu-csv.language", message)
 
 
 def _other_page(line: str) -> str:
@@ -330,7 +336,8 @@ class PrintedDetails:
     def __init__(self, launches: Sequence[PrintedLaunch]) -> None:
         self._launches = launches
         self._units: dict[str, str] = {}
-        self._decimal_comma = has_decimal_commas(cell.text for launch in launches[:1] for cell in launch.cells())
+        cells = ((cell.text, cell.unit) for launch in launches for cell in launch.cells())
+        self._decimal_comma, self.doubt = has_decimal_commas(cells)
         # A cache of a method would tie this object into a reference cycle.
         self._metrics: dict[int, Mapping[str, Value]] = {}
 
@@ -464,7 +471,7 @@ def _origin(path: Path, reader: _Reader, details: PrintedDetails) -> Origin:
     facts: dict[str, Fact] = {
         "processes": ", ".join(_processes(identities, reader.said)),
         "host": _distinct(identities, "Host Name"),
-        "compute capability": _distinct(identities, "CC"),
+        OriginFact.COMPUTE_CAPABILITY: _distinct(identities, "CC"),
     }
     return Origin(
         kind=PARSER.name,

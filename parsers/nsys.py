@@ -20,9 +20,12 @@ class NsysSqliteParser:
     """Reads an SQLite export of an Nsight Systems capture, and of a report what nsys exports of it."""
 
     name = "nsys-sqlite"
-    title = "Nsight Systems captures"
-    written_by = "`nsys export` (sqlite, arrowdir, parquetdir); `nsys profile`, where an nsys is there that reads them"
-    extensions: tuple[str, ...] = (".sqlite", ".nsys-rep", ".qdrep")
+    title = "Nsight Systems captures, and profiles of nvprof"
+    written_by = (
+        "`nsys export` (sqlite, arrowdir, parquetdir); `nsys profile`, where an nsys is there that reads them; "
+        "`nvprof -o`"
+    )
+    extensions: tuple[str, ...] = (".sqlite", ".nsys-rep", ".qdrep", ".nvvp", ".nvprof")
     holds = frozenset({Content.KERNELS, Content.TIMELINE, Content.GPU, Content.TOOL_VERSION})
 
     def sniff(self, head: bytes, path: Path) -> bool:

@@ -21,6 +21,8 @@ from llmtop.facts import OriginFact
 from llmtop.lazy import LazyDictionary, LazyMapping, LazySequence
 from llmtop.model import (
     GPU_WORK,
+    MIGRATED,
+    NVPROF,
     Fact,
     Issue,
     KernelTable,
@@ -32,7 +34,8 @@ from llmtop.model import (
     Trace,
     Unknown,
 )
-from llmtop.parsers import nsys_directory, nsys_report
+from llmtop.parsers import nsys_directory, nsys_report, nvprof
+from llmtop.parsers.base import complaint_severity
 from llmtop.parsers.nsys import NsysSqliteParser
 from llmtop.parsers.nsys_export import (
     DAMAGE,
@@ -84,7 +87,10 @@ _COPY_KINDS = {
     12: "migration DtoH",
     13: "migration DtoD",
 }
+_MIGRATIONS = (11, 12, 13)
 """ENUM_CUDA_MEMCPY_OPER; A is an array of textures, and migrations are those of unified memory."""
+_COMPLAINTS = (2, 3)
+"""ENUM_DIAGNOSTIC_SEVERITY_LEVEL: warnings and errors."""
 _ENVIRONMENT = "ENVIRONMENT_VARIABLE"
 _RANKS = (
     ("RANK", "WORLD_SIZE"),
@@ -122,10 +128,11 @@ def _exported(trace: Trace, report: Path, export: Path) -> Trace:
 
 
 def open_export(path: Path) -> Export:
-    """A database, or a folder of tables."""
-    if not path.is_dir():
-        return Export(path)
-    return nsys_directory.DirectoryExport(path)
+    """A database of either tool, or a folder of tables."""
+    if path.is_dir():
+        return nsys_directory.DirectoryExport(path)
+    export = Export(path)
+    return nvprof.NvprofExport(path) if nvprof.is_profile(export.tables) else export
 
 
 def read_export(path: Path) -> Trace:
@@ -280,7 +287,9 @@ def _early_spans(capture: Capture) -> Iterator[tuple[str, SpanTable]]:
 
 
 def _gpu_work(of: Columns, *, key_of: Callable[[Columns], Any], amount: str) -> Sequence[Any]:
-    return key_of(of), of.stream, of.join, of.integer(amount)
+    # Of other work than copies the column of their kind is not there, and no kind.
+    is_moved = of.among(of.integer("copyKind"), _MIGRATIONS) & (of.join < 0)
+    return key_of(of), of.stream, of.choose(is_moved, MIGRATED, of.join), of.integer(amount)
 
 
 def _copy_key(of: Columns) -> Any:
@@ -298,6 +307,9 @@ def _missing(export: Export, kernels: KernelTable, spans: Mapping[str, SpanTable
     if not len(kernels):
         reason = "the capture has no CUDA kernels"
         remedy = "add --trace=cuda,nvtx,osrt, and let it run while the GPU works"
+        if export.has(_RUNTIME):
+            remedy = "CUDA was traced: record while the GPU works, and of programs that fork add "
+            remedy += "--trace-fork-before-exec=true"
         if graphs:
             reason, remedy = f"the capture has no CUDA kernels: {graphs}", _BY_NODE
         yield Missing(whats.KERNELS, Unknown(reason, remedy))
@@ -332,10 +344,9 @@ def _why_graphs_left_nothing(spans: Mapping[str, SpanTable]) -> str:
 
 def _diagnostics(export: Export) -> Iterator[Issue]:
     """The capture's own warnings and errors."""
-    levels = {2: Severity.WARNING, 3: Severity.ERROR}
     for severity, text in dict.fromkeys(export.rows("DIAGNOSTIC_EVENT", "severity", "text")):
-        if isinstance(severity, int) and severity in levels:
-            yield Issue(levels[severity], "nsys-diagnostic", str(text))
+        if severity in _COMPLAINTS:
+            yield Issue(complaint_severity(str(text)), "nsys-diagnostic", " ".join(str(text).split()))
 
 
 def _origin(export: Export, path: Path, devices: Devices) -> Origin:
@@ -343,7 +354,7 @@ def _origin(export: Export, path: Path, devices: Devices) -> Origin:
     rank, ranks = _rank(value for name, value in captured_by if name.endswith(_ENVIRONMENT))
     facts = _facts(export, exported, captured_by)
     return Origin(
-        kind=NsysSqliteParser.name,
+        kind=NVPROF if isinstance(export, nvprof.NvprofExport) else NsysSqliteParser.name,
         path=str(path),
         tool_version=exported.get("EXPORT_PRODUCT_VERSION", ""),
         gpu=_gpu_names(devices.names),

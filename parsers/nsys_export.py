@@ -7,6 +7,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import lru_cache, partial
@@ -158,7 +159,13 @@ class Devices:
             (pid, cuda): gpu for pid, cuda, gpu in export.rows("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
         }
         self.names = {key: str(name) for key, name in export.rows("TARGET_INFO_GPU", "id", "name")}
-        self._sms = {key: sms for key, sms in export.rows("TARGET_INFO_GPU", "id", "smCount") if isinstance(sms, int)}
+        self._facts: defaultdict[object, dict[str, Fact]] = defaultdict(dict)
+        for key, sms in export.rows("TARGET_INFO_GPU", "id", "smCount"):
+            if isinstance(sms, int):
+                self._facts[key][GpuFact.SM_COUNT] = sms
+        for key, major, minor in export.rows("TARGET_INFO_GPU", "id", "computeMajor", "computeMinor"):
+            if isinstance(major, int) and isinstance(minor, int):
+                self._facts[key][GpuFact.COMPUTE_CAPABILITY] = f"{major}.{minor}"
         self._processes = {pid: name for pid, name in export.rows("PROCESSES", "pid", "name") if name}
         of_threads = {
             key & 0xFFFFFFFFFFFF: name
@@ -189,8 +196,8 @@ class Devices:
 
     def gpu_track(self, gpu: int) -> TrackId:
         """The track of a GPU by its index."""
-        facts = {GpuFact.SM_COUNT: self._sms[gpu]} if gpu in self._sms else {}
-        return self._add(ids.gpu(gpu), TrackKind.GPU, self.names.get(gpu, f"GPU {gpu}"), None, facts)
+        name = self.names.get(gpu, f"GPU {gpu}")
+        return self._add(ids.gpu(gpu), TrackKind.GPU, name, None, self._facts.get(gpu, {}))
 
     def gpu_process_track(self, key: int) -> TrackId:
         """What a process has on a GPU, of a packed `Columns.stream` key."""

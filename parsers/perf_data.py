@@ -40,10 +40,12 @@ def events(path: Path) -> frozenset[str]:
 def samples(path: Path) -> Iterator[str]:
     """The samples of a recording with their stacks.
 
+    The fields of a stack are named: once any field is, perf leaves them out of tracepoints and probes by itself.
+
     Raises:
         FileError: As `printed`.
     """
-    return printed(path, "script", "--header", "-F", "+pid")
+    return printed(path, "script", "--header", "-F", "+pid,+ip,+sym,+symoff,+dso")
 
 
 def printed(path: Path, *question: str) -> Iterator[str]:

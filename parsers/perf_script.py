@@ -51,6 +51,8 @@ _FACTS = {
 }
 _NANOSECONDS = frozenset({"cpu-clock", "task-clock"})
 """Events whose periods are times; of all others the event is what is counted."""
+_ASKED_FOR_STACKS = re.compile(r"\s(?:-[a-z]*g|--call-graph|-g\S*)(?=[\s=]|$)")
+"""The options of `perf record` that ask for stacks, in its command line; -ag is both."""
 _OFFSET = re.compile(r"\+0x[0-9a-f]+\Z")
 _KERNEL = "_[k]"
 """What folded stacks have behind functions of the kernel."""
@@ -114,9 +116,10 @@ class _PerfSamples:
         """
         stacks = self._sums.stacks()
         if not stacks:
-            raise FileError(
-                f"{path} holds no sample with a function: record stacks (perf record -g) and print it again"
-            )
+            remedy = "record stacks (perf record -g) and print it again"
+            if _ASKED_FOR_STACKS.search(self._facts.get(OriginFact.COMMAND, "")):
+                remedy = "its stacks are empty though they were asked for: record with --call-graph dwarf"
+            raise FileError(f"{path} holds no sample with a function: {remedy}")
         facts: dict[str, Fact] = dict(self._facts)
         return Trace(
             Origin(PARSER.name, str(path), tool_version=self._version, facts=facts, host=self._facts.get("host", "")),
@@ -149,7 +152,10 @@ class _PerfSamples:
             return
         pid, tid = int(sample["pid"]), int(sample["tid"] or sample["pid"])
         event, period = sample["event"], sample["period"]
-        unit = "samples" if period is None else "ns" if event in _NANOSECONDS else clean(event)
+        is_each_hit = ":" in event  # of a tracepoint or a probe: each has one, and nothing is sampled
+        unit = "ns" if event in _NANOSECONDS else clean(event)
+        if period is None and not is_each_hit:
+            unit = "samples"
         thread = self._sums.thread(sample["comm"], pid, tid)
         self._sums.add(thread, frames[::-1], 1.0 if period is None else float(period), unit)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from llmtop.text import clean
@@ -16,8 +17,16 @@ if TYPE_CHECKING:
 
 _NOTHING = frozenset({"", "n/a", "no data", "nan", "-nan", "inf", "-inf"})
 _NUMBER = re.compile(r"([+-]?\d[\d,]*)(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
-_POINT_COMMA = re.compile(r"[+-]?\d[\d.]*,(?:\d{1,2}|\d{4,})")
-"""A number with a decimal comma: no language groups the last digits other than by three."""
+_POINT_COMMA = re.compile(r"[+-]?(?:\d[\d.]*,(?:\d{1,2}|\d{4,})|\d{1,3}(?:\.\d{3}){2,}|\d{1,3}(?:\.\d{3})+,\d+)")
+"""A number of a language with decimal commas: no language groups the last digits other than by three."""
+_COMMA_POINT = re.compile(r"[+-]?(?:\d[\d,]*\.(?:\d{1,2}|\d{4,})|\d{1,3}(?:,\d{3}){2,}|\d{1,3}(?:,\d{3})+\.\d+)")
+"""The same of decimal points."""
+_EITHER = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}")
+"""A number of thousands in one kind of language, one with three decimals in the other."""
+_WHOLE = frozenset({"ns", "nsecond", "block", "thread", "byte", "byte/block", "register/thread"})
+"""Units of which there are no parts: what looks like three decimals of such a number are thousands."""
+_LOOKED_AT = 20_000
+"""Values of a file; the first kernel alone has a thousand where all metrics were collected."""
 _SWAPPED = str.maketrans(",.", ".,")
 _INSTANCES = re.compile(r"\s*\([^()]*;[^()]*\)\s*\Z")
 """What `--print-metric-instances` puts behind a value."""
@@ -27,9 +36,32 @@ _BASES: Final = {"second": "s", "s": "s", "byte": "bytes", "hz": "Hz", "Hz": "Hz
 _NANO = 9
 
 
-def has_decimal_commas(texts: Iterable[str]) -> bool:
-    """Whether any of the values of a file shows that it was printed in a language with decimal commas."""
-    return any(_POINT_COMMA.fullmatch(text) for text in texts)
+def has_decimal_commas(values: Iterable[tuple[str, str]]) -> tuple[bool, str]:
+    """Whether a file was printed in a language with decimal commas, and what is doubtful about that.
+
+    Args:
+        values: Of its values the texts and units.
+
+    >>> has_decimal_commas([("9.495,42", "cycle"), ("117.344", "ns")])
+    (True, '')
+    >>> has_decimal_commas([("117.344", "ns")])[0], has_decimal_commas([("117.344", "us")])[0]
+    (True, False)
+    """
+    are_thousands, unclear = False, ""
+    for text, unit in islice(values, _LOOKED_AT):
+        if _POINT_COMMA.fullmatch(text):
+            return True, ""
+        if _COMMA_POINT.fullmatch(text):
+            return False, ""
+        if (found := _EITHER.fullmatch(text)) and (found[1] == "." or unit not in _WHOLE):
+            unclear = unclear or f"{text} {unit}".strip()
+            are_thousands |= found[1] == "." and unit in _WHOLE
+    if are_thousands:
+        return True, f"{unclear} is read with a point between thousands, as a number without fractions"
+    if not unclear:
+        return False, ""
+    read = "with a decimal point" if "." in unclear else "with a comma between thousands"
+    return False, f"{unclear} is read {read}, and may be of a language that has these the other way round"
 
 
 def value_printed(text: str, unit: str, *, decimal_comma: bool = False) -> Value | None:

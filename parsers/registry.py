@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from contextlib import ExitStack
 from dataclasses import replace
@@ -72,6 +73,22 @@ _HINTS = (
     (b"PAR1", _TABLE.format("a Parquet file", "parquetdir")),
     (b"\xff\xff\xff\xff", _TABLE.format("an Arrow stream", "arrowdir")),
 )
+_PRINTED = (
+    (
+        re.compile(rb"^# (?:To display the perf\.data header info|Samples: |Overhead |Children )", re.MULTILINE),
+        "what `perf report` prints, sums without stacks of their own: print the samples (perf script --header -i "
+        "perf.data > samples.perf.txt) and open that, or perf.data itself",
+    ),
+    (
+        re.compile(rb"^==\d+== (?:NVPROF is profiling|Profiling (?:application|result))", re.MULTILINE),
+        "what nvprof prints: have it write a profile (nvprof -o profile.nvvp PROGRAM) and open that",
+    ),
+    (
+        re.compile(rb"^ ?\*\* .+ \((?:cuda|nvtx|osrt)_\w+_sum\)", re.MULTILINE),
+        "what `nsys stats` prints: open the .nsys-rep or the .sqlite that it is of",
+    ),
+)
+"""Summaries of tools, and what to open instead."""
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a pipe"),
@@ -320,6 +337,9 @@ def _what_else(head: bytes, path: Path) -> str:
         return _UNFINISHED
     for magic, hint in _HINTS:
         if head.startswith(magic):
+            return hint
+    for pattern, hint in _PRINTED:
+        if pattern.search(head):
             return hint
     named = {ending: parser for parser in parsers() for ending in parser.extensions if path.name.endswith(ending)}
     if named:

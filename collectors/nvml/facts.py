@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from llmtop.capability import fp32_lanes
 from llmtop.collectors.nvml.errors import NOT_SUPPORTED, code_of, explain
 from llmtop.collectors.nvml.readings import field, nvlink_states
 from llmtop.facts import GpuFact
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from llmtop.collectors.nvml.device import Device
     from llmtop.model import Fact
 
-_CORES_PER_SM = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
-"""FP32 lanes per SM by compute capability (CUDA C++ Programming Guide, arithmetic throughput); 128 on all others."""
 _NO_NVLINK = Unknown("the driver shows no NVLink of this GPU")
 _ECC_CURRENT, _ROWS_PENDING, _ROWS_FAILED, _RECOVERY_ACTION = 1, 144, 145, 230
 _RECOVERY_ACTIONS = (
@@ -76,7 +75,7 @@ def changing_facts(device: Device, links: Sequence[bool] | Unknown) -> dict[str,
 def sm_count(nvml: Any, handle: Any) -> int:
     """Streaming multiprocessors of the whole GPU."""
     cores = int(nvml.nvmlDeviceGetNumGpuCores(handle))
-    return cores // _CORES_PER_SM.get(nvml.nvmlDeviceGetCudaComputeCapability(handle), 128)
+    return cores // fp32_lanes(nvml.nvmlDeviceGetCudaComputeCapability(handle))
 
 
 def links_of(device: Device) -> Sequence[bool] | Unknown:

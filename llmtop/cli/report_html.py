@@ -444,7 +444,7 @@ def _functions(trace: Trace) -> Iterator[str]:
         yield f"<section><h2>Stacks: {escape(one.title)}</h2>\n"
         shown = one.shares[:_KERNELS]
         yield from html_table(
-            columns, ((share.name, 100 * share.own_share, 100 * share.total_share) for share in shown)
+            columns, ((share.title, 100 * share.own_share, 100 * share.total_share) for share in shown)
         )
         if len(one.shares) > _KERNELS:
             yield f"<p class='why'>{counted(len(one.shares) - _KERNELS, 'more function')}, not shown.</p>\n"

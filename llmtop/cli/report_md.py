@@ -168,7 +168,7 @@ def _functions(trace: Trace) -> Iterator[str]:
         yield md_row(["own", "with what it calls", "function"])
         yield md_row(["---:", "---:", "---"])
         for share in one.shares[:_FUNCTIONS]:
-            yield md_row([percent(100 * share.own_share), percent(100 * share.total_share), escaped(share.name)])
+            yield md_row([percent(100 * share.own_share), percent(100 * share.total_share), escaped(share.title)])
         yield ""
 
 

@@ -34,6 +34,7 @@ from llmtop.analysis.timeline.capture import capture_length
 from llmtop.analysis.timeline.causes import MEANINGS
 from llmtop.analysis.timeline.idle_view import ASCII_LEVELS, BLOCKS, IdleOfGpu, IdleRow, IdleView, idle_view, picture
 from llmtop.analysis.timeline.span_rows import TITLES
+from llmtop.analysis.timeline.unified import migrations
 from llmtop.analysis.timeline.work import gpu_title
 from llmtop.cli.report_rows import UNKNOWN, counted, kernel_rows, total_row
 from llmtop.cli.text_layout import (
@@ -324,7 +325,7 @@ def _functions(trace: Trace, style: TextStyle) -> Iterator[str]:
         yield "     own   with what it calls"
         for share in one.shares[:_FUNCTIONS]:
             yield style.cut(
-                f"  {percent(100 * share.own_share):>6}  {percent(100 * share.total_share):>6}  {share.name}"
+                f"  {percent(100 * share.own_share):>6}  {percent(100 * share.total_share):>6}  {share.title}"
             )
         if len(one.shares) > _FUNCTIONS:
             yield f"  and {counted(len(one.shares) - _FUNCTIONS, 'more function')} (--format csv lists all)"
@@ -335,7 +336,10 @@ def _timeline(trace: Trace, totals: Summary, style: TextStyle) -> Iterator[str]:
         return
     yield from heading("Timeline", style)
     titles = {**_SPANS, SpanKind.NVTX: trace.origin.range_term}
-    spans = ", ".join(_counted_spans(kind, titles.get(kind, kind), n) for kind, (n, _) in totals.spans.items())
+    moved = migrations(trace)
+    counts = ((kind, n - moved if kind == SpanKind.MEMCPY else n) for kind, (n, _) in totals.spans.items())
+    told = [_counted_spans(kind, titles.get(kind, kind), n) for kind, n in counts if n]
+    spans = ", ".join([*told, *([counted(moved, "page migration")] if moved else [])])
     yield from wrapped(spans, style, "  ")
     yield from _idle(idle_view(trace), style)
     sent = communication(trace)

@@ -26,7 +26,7 @@ def _page(page: UnifiedPage) -> dict[str, Json]:
     return {"ns": page.ns, **dict(zip(COLUMNS, _sums(page), strict=True))}
 
 
-def _sums(page: UnifiedPage) -> tuple[int, ...]:
+def _sums(page: UnifiedPage) -> tuple[int | None, ...]:
     return page.to_gpu, page.to_cpu, page.cpu_faults, page.gpu_faults
 
 

@@ -36,7 +36,7 @@ from llmtop.model.marks import (
     XidReport,
 )
 from llmtop.model.notes import NO_NOTES, Notes
-from llmtop.model.origins import KINETO, LIVE, RECORDING, ClockBasis, ClockFit, Origin, RankPart
+from llmtop.model.origins import KINETO, LIVE, NVPROF, RECORDING, ClockBasis, ClockFit, Origin, RankPart
 from llmtop.model.series import TORCH_ALLOCATED, TORCH_GROWN, TORCH_RESERVED, Metric, Reading, Series
 from llmtop.model.sources import Source, SourceLane, Sources
 from llmtop.model.spans import (
@@ -44,6 +44,7 @@ from llmtop.model.spans import (
     FROM_BEFORE,
     GIVING_BACK_LOST,
     GPU_WORK,
+    MIGRATED,
     NOT_GIVEN_BACK,
     NOTED_ADDRESS,
     NOTED_FAULTS,
@@ -66,12 +67,14 @@ __all__ = [
     "KEPT_NAME",
     "KINETO",
     "LIVE",
+    "MIGRATED",
     "NOTED_ADDRESS",
     "NOTED_FAULTS",
     "NOTED_INSTRUCTION",
     "NOT_GIVEN_BACK",
     "NO_NOTES",
     "NS_PER_S",
+    "NVPROF",
     "PLAIN_PROCESS",
     "PLAIN_ROLE",
     "RECORDING",

@@ -56,6 +56,8 @@ LIVE: Final = Origin("live")
 """Of all that collectors read."""
 RECORDING: Final = "recording"
 """The kind of what was watched, kept to be looked at again."""
+NVPROF: Final = "nvprof"
+"""The kind of what nvprof wrote, the profiler before Nsight Systems."""
 KINETO: Final = "kineto"
 """The kind of what PyTorch's profiler wrote."""
 

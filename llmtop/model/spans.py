@@ -67,6 +67,8 @@ NOT_GIVEN_BACK: Final = " (not given back)"
 GIVING_BACK_LOST: Final = " (giving back not recorded)"
 """What the names of allocations end with of which an end is not known: the first begins with the first of all events,
 the second lasts until the last one, the third until its address was got once more."""
+MIGRATED: Final = -2
+"""The join key of a page migration that no call asked for: the driver moves pages as CPU or GPU touch them."""
 NOTED_FAULTS: Final = "page faults"
 NOTED_ADDRESS: Final = "address"
 NOTED_INSTRUCTION: Final = "CPU instruction"

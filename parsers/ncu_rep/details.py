@@ -35,7 +35,7 @@ _SEVERITY_BY_TYPE = {2: "warning", 3: "error", 4: "optimization"}
 """Of messages of rules; all others are "ok"."""
 _OF_ALL = 2
 """The type of a speedup of the whole program; others are of the kernel alone."""
-_CAPABILITY = ("device__attribute_compute_capability_major", "device__attribute_compute_capability_minor")
+CAPABILITY = ("device__attribute_compute_capability_major", "device__attribute_compute_capability_minor")
 _LINK = re.compile(r"@(?:url|section|sass|source):([^@]*)@")
 
 
@@ -174,7 +174,7 @@ class ReportDetails:
 
     def _compute_capability(self, i: int) -> int:
         """10 x major + minor; 0 where the report does not tell."""
-        major, minor = (self.metrics(i).get(name, 0) for name in _CAPABILITY)
+        major, minor = (self.metrics(i).get(name, 0) for name in CAPABILITY)
         return 0 if isinstance(major, str) or isinstance(minor, str) else int(10 * major + minor)
 
 

@@ -16,12 +16,12 @@ from llmtop.model import Issue, KernelTable, Missing, Origin, Severity, Trace, U
 from llmtop.parsers.ncu_rep import ncu_rep_pb2 as pb
 from llmtop.parsers.ncu_rep.codes import ReportCodes
 from llmtop.parsers.ncu_rep.container import Extent, ReportFile, read_blocks
-from llmtop.parsers.ncu_rep.details import ReportDetails, decode_kernel, launch_ranges, text, value_of
+from llmtop.parsers.ncu_rep.details import CAPABILITY, ReportDetails, decode_kernel, launch_ranges, text, value_of
 from llmtop.remedies import TIMELINE
 from llmtop.text import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from llmtop.model import Fact
@@ -85,6 +85,9 @@ class _Columns:
         self._only_device = devices[0].index if len(devices) == 1 else None
         self._duration = _MetricFinder(contents.names, _DURATIONS)
         self._device = _MetricFinder(contents.names, _DEVICES)
+        self._capability = [_MetricFinder(contents.names, (name,)) for name in CAPABILITY]
+        self.capabilities: dict[int, str] = {}
+        """Of each device that ran a kernel, by its index."""
         self.id_by_name: dict[str, int] = {}
         self.functions: list[str] = []
         self.name_id = array("q")
@@ -108,6 +111,10 @@ class _Columns:
         self.duration_ns.append(math.nan if duration is None else duration)
         device = self._device(launch) if self._only_device is None else self._only_device
         self.device.append(int(device) if device is not None and 0 <= device < _MAX_DEVICES else -1)
+        if self.device[-1] not in self.capabilities:
+            major, minor = (find(launch) for find in self._capability)
+            is_told = major is not None and minor is not None
+            self.capabilities[self.device[-1]] = f"{major:.0f}.{minor:.0f}" if is_told else ""
         self.stream.append(launch.stream if launch.HasField("stream") else -1)
         self.ranges.append(launch_ranges(launch))
 
@@ -157,7 +164,7 @@ def read_report(path: Path) -> Trace:
         ReportCodes(file, contents.kernels, contents.sources, contents.names, has_others=contents.others > 0),
     )
     return Trace(
-        origin=_origin(path, contents, kernels),
+        origin=_origin(path, contents, kernels, columns.capabilities.values()),
         kernels=kernels,
         issues=_issues(contents),
         missing=_missing(kernels),
@@ -208,15 +215,16 @@ def _missing(kernels: KernelTable) -> tuple[Missing, ...]:
     return tuple(missing)
 
 
-def _origin(path: Path, contents: _Contents, kernels: KernelTable) -> Origin:
+def _origin(path: Path, contents: _Contents, kernels: KernelTable, capabilities: Iterable[str]) -> Origin:
     """The session: which tool, which GPU, which command."""
+    listed_once = ", ".join(dict.fromkeys(filter(None, capabilities)))
     versions = {text(version.what): text(version.version) for version in contents.session.versions}
     return Origin(
         kind=KIND,
         path=str(path),
         tool_version=versions.get(_TOOL, ""),
         gpu=_gpu_names(contents.session, kernels),
-        facts=_facts(contents, versions),
+        facts=_facts(contents, {**versions, OriginFact.COMPUTE_CAPABILITY: listed_once}),
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from llmtop.analysis.kernels.family import KernelFamily, kernel_kind
 from llmtop.analysis.kernels.family_shares import family_shares
 from llmtop.parsers.registry import load
+from llmtop.text import base_name
 from tests.kernel_traces import LADDER, LLAMA, TIMELINE
 
 NAMES: dict[KernelFamily, tuple[str, ...]] = {
@@ -247,3 +248,17 @@ def test_a_decode_step_is_mostly_matrix_kernels_and_nothing_of_it_is_unknown() -
         KernelFamily.OTHER,
         KernelFamily.COPY,
     ]
+
+
+@pytest.mark.parametrize("cut", ["", "at::native::<"])
+def test_names_that_lost_their_namespaces_are_what_whole_ones_are(cut: str) -> None:
+    """As details pages print them: of at::native::<unnamed>:: the end alone, right behind what stood before."""
+    name = f"void {cut}unnamed>::CatArrayBatchedCopy_vectorized<{cut}unnamed>::OpaqueType<2>, unsigned int, 3>(char *)"
+    kind = kernel_kind(name)
+    assert (kind.family, kind.title) == (KernelFamily.COPY, "cat_vectorized 2-byte")
+    assert base_name(name) == "CatArrayBatchedCopy_vectorized"
+
+
+def test_ids_of_types_are_no_type() -> None:
+    kind = kernel_kind("void marlin::Marlin<long, long, (int)256, (int)1, (int)8>(int4 const*)")
+    assert (kind.family, kind.dtype) == (KernelFamily.GEMM, "")

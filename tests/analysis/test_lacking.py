@@ -60,3 +60,22 @@ def test_a_kernel_that_waits_for_other_gpus_is_not_run_again_by_itself(tmp_path:
 def test_a_report_with_counters_of_such_a_kernel_may_be_made_again() -> None:
     trace = report(Launch(ALL_REDUCE, function="ncclDevKernel_AllReduce_Sum_bf16_RING_LL"))
     assert "--kernel-name ncclDevKernel_AllReduce_Sum_bf16_RING_LL " in launch_view(trace, 0).command
+
+
+@pytest.mark.parametrize(
+    ("stacks", "is_offered"),
+    [
+        ("main;hash_insert 3\nmain;read 1\n", False),
+        ("main;cudaLaunchKernel;ioctl 3\nmain;read 1\n", True),
+        ("MainThread;forward (torch/nn/modules/module.py:1) 3\nMainThread;a 1\n", True),
+        ("MainThread;forward (/Users/me/torch/module.py:1) 3\nMainThread;a 1\n", False),
+    ],
+)
+def test_a_profile_of_cpus_alone_is_offered_a_timeline_of_gpus_where_one_may_be_used(
+    tmp_path: Path, stacks: str, is_offered: bool
+) -> None:
+    path = tmp_path / "a.folded"
+    path.write_text(stacks)
+    (group,) = lacking(load(path))
+    assert bool(group.command) is is_offered
+    assert bool(group.no_command) is not is_offered

@@ -201,6 +201,7 @@ def test_nobody_is_told_to_make_the_code_of_a_library_faster(
 ) -> None:
     starts = [1010 + sum(lengths[:i]) + 100 * i for i in range(9)]
     events = [span("cpu_op", name, *one) for one in zip(starts, lengths, strict=True)]
+    events += kernel_pair(50, 990)  # what comes before the first work is no finding on code
     ends = [start + length + 10 for start, length in zip(starts, lengths, strict=True)]
     events += [one for i, end in enumerate(ends) for one in kernel_pair(i + 1, end)]
     other = span("cpu_op", "other", ends[-1] + 100, 4000)  # what is open all the time holds nothing in particular
@@ -222,7 +223,7 @@ def test_several_operators_are_a_library_s_code_together(tmp_path: Path) -> None
 def test_what_holds_the_idle_time_of_other_findings_is_no_evidence_of_this_one(tmp_path: Path) -> None:
     """Of 9 ms within an annotation 8 are those of launches, one by one."""
     events = [span("user_annotation", "forward", 1000, 9000), span("cpu_op", "aten::empty", 1010, 900)]
-    events += kernel_pair(1, 1920)
+    events += [*kernel_pair(900, 980), *kernel_pair(1, 1920)]
     events += [one for i in range(400) for one in kernel_pair(2 + i, 2000 + 20 * i)]
     trace = trace_of(tmp_path, [*events, span("user_annotation", "after", 10_500, 3000)])
     holder = idle_holder(trace, ids.gpu(0))

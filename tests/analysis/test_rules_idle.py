@@ -16,7 +16,7 @@ from llmtop.analysis.timeline.causes import Cause
 from llmtop.model import Finding, Severity, Trace, What
 from llmtop.parsers.registry import load
 from tests.kernel_traces import SAMPLES
-from tests.nsys_capture import MS, US, Capture
+from tests.nsys_capture import MS, US, Capture, add_table
 from tests.nsys_scenes import SCENES, Scene, allocated_in_the_loop, one_gpu_late
 from tests.nsys_schemas import SCHEMAS, Schema
 
@@ -256,3 +256,34 @@ def test_ranges_below_a_hundredth_of_what_is_lost_are_no_evidence(
     (account,) = idle_account(one_gpu_late().trace(tmp_path)).gpus[:1]
     told = list(idle._evidence(idle.Loss(account, part.ns, (part,), (part,)), "NVTX range"))
     assert ("sample" in told[-1]) is is_named
+
+
+def _allocated_first(folder: Path, *, variable: str = "") -> Trace:
+    """A context that takes 40 ms before the first kernel, then 20 kernels with 4 ms of allocation before each."""
+    made = Capture()
+    made.call("cudaFree", 0, 40 * MS)
+    for step in range(20):
+        now = 40 * MS + step * 10 * MS
+        made.call("cudaMalloc", now, now + 4 * MS)
+        launched = now + 4 * MS
+        made.kernel(launched + 10 * US, now + 10 * MS, made.call("cudaLaunchKernel", launched, launched + 5 * US))
+    path = made.write(folder / "capture.sqlite")
+    if variable:
+        rows = [("PROCESS_0:COMMAND", "python3"), ("PROCESS_0:ENVIRONMENT_VARIABLE", variable)]
+        add_table(path, "META_DATA_CAPTURE", "name value", *rows)
+    return load(path)
+
+
+def test_what_comes_before_the_first_work_is_no_recurring_cost(tmp_path: Path) -> None:
+    found = {one.rule: one for one in diagnose(_allocated_first(tmp_path)).findings}
+    assert found["allocation-stalls"].at_stake_ns == 19 * 4 * MS
+    assert "cudaFree" not in " ".join(found["allocation-stalls"].evidence)
+
+
+def test_a_setting_that_the_program_has_is_not_advised(tmp_path: Path) -> None:
+    variable = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    for name, told in (("A=b", True), (variable, False)):
+        folder = tmp_path / name[:3]
+        folder.mkdir()
+        found = {one.rule: one for one in diagnose(_allocated_first(folder, variable=name)).findings}
+        assert ("expandable_segments" in found["allocation-stalls"].action) is told

@@ -850,3 +850,27 @@ def test_a_chain_of_dependent_instructions_with_a_block_for_each_sm_is_no_small_
     assert first.rule == "kernel-waits"
     first, *_ = diagnose(report(Launch("chain", 50_000.0, {**chain, "launch__grid_size": 8}), gpu=H100)).findings
     assert first.rule == "kernel-small-grid"
+
+
+BASIC_SET = {
+    COMPUTE: 0.5, MEMORY: 1.5, DRAM: 0.1, WAVES: 0.5, OCCUPANCY: 70.0, "launch__grid_size": 528.0,
+    "device__attribute_multiprocessor_count": 132.0,
+}  # fmt: skip
+"""Contended atomics as ncu's basic set counts them: which units are busy, and what is launched."""
+
+
+@pytest.mark.parametrize(
+    ("ns", "blocks", "rule"),
+    [
+        (7e6, 528.0, "kernel-latency-unknown"),
+        (7e6, 64.0, "kernel-small-grid"),
+        (4e3, 528.0, "kernel-small-grid"),
+    ],
+)
+def test_what_nobody_counted_is_not_blamed_on_the_grid(ns: float, blocks: float, rule: str) -> None:
+    """Where every SM has a block more blocks need not help; the command collects what the warps wait for."""
+    trace = report(Launch("contended", ns, {**BASIC_SET, "launch__grid_size": blocks}), gpu=H100)
+    (finding,) = diagnose(trace).findings
+    assert finding.rule == rule
+    assert "launch more blocks" not in finding.action or blocks < 132
+    assert "WarpStateStats" in finding.next_command or "--set full" in finding.next_command

@@ -134,7 +134,7 @@ CAUSES_BY_KIND = (
     (Cause.SYNC, Cause.COPY, Cause.ALLOCATION),
     (Cause.LAUNCH, Cause.SLOW_LAUNCH, Cause.LATENCY),
     (Cause.OWN_CODE, Cause.CALL),
-    (Cause.OS, Cause.DESCHEDULED),
+    (Cause.OS, Cause.DESCHEDULED, Cause.MIGRATION),
     (Cause.GRAPH, Cause.TURNAROUND, Cause.QUEUED),
     (Cause.LOADING, Cause.GRAPH_BUILD, Cause.PROFILER),
     (Cause.NO_WORK, Cause.UNKNOWN),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import sqlite3
@@ -644,3 +645,35 @@ def test_the_account_of_a_step_in_sentences(tmp_path: Path) -> None:
     assert said[0] == "5.56 ms = at work 500 µs + idle 5.06 ms"
     assert said[1] == "  idle  5.00 ms  OS call: clock_nanosleep"
     assert said[-1] == "  asked for in it: 5 kernels by 5 launch calls"
+
+
+def _layers(folder: Path, between: str) -> Trace:
+    """A PyTorch trace of 24 times the same four kernels, and what is between one time and the next."""
+    events: list[dict[str, object]] = []
+    now = 100.0
+    for layer in range(24):
+        for name in ("norm", "qkv", "attention", "mlp"):
+            args = {"device": 0, "stream": 7, "correlation": len(events) + 1, "grid": [8, 1, 1], "block": [32, 1, 1]}
+            event = {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": now, "dur": 20.0}
+            events.append({**event, "args": args})
+            now += 21.0
+        if between == "copy":
+            args = {"device": 0, "stream": 7, "correlation": len(events) + 1, "bytes": 8}
+            copy = {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy DtoH (Device -> Pinned)", "pid": 0, "tid": 7}
+            events.append({**copy, "ts": now, "dur": 2.0, "args": args})
+            now += 3.0
+        if between == "pause":
+            now += 60.0
+        if between == "range":
+            mark = {"ph": "X", "cat": "user_annotation", "name": "Optimizer.step#SGD.step", "pid": 9, "tid": 9}
+            events.append({**mark, "ts": 100.0 + layer, "dur": 0.5})
+    path = folder / "made.pt.trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    return load(path)
+
+
+@pytest.mark.parametrize(("between", "is_step"), [("", False), ("copy", True), ("pause", True), ("range", True)])
+def test_layers_of_one_pass_are_no_steps(tmp_path: Path, between: str, is_step: bool) -> None:
+    found = find_steps(_layers(tmp_path, between))
+    assert isinstance(found, Steps) is is_step
+    assert not isinstance(found, Steps) or "repetition" in found.found

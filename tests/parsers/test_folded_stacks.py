@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from llmtop.analysis.threads.functions import functions
 from llmtop.errors import FileError
 from llmtop.model import Stack, Trace, What
 from llmtop.parsers import folded_stacks
@@ -202,3 +203,18 @@ def test_any_bytes_after_stacks_cost_at_most_themselves(tmp_path: Path, rest: by
     kept = (len(whole) - cut) // (len(whole) // 4)
     assert {("main", "step", f"f{i}") for i in range(kept)} <= {stack.frames for stack in trace.stacks}
     assert all(frame == clean(frame) != "" for stack in trace.stacks for frame in stack.frames)
+
+
+@pytest.mark.parametrize(
+    ("lines", "title"),
+    [
+        ("a;b 12\na;c 3\n", "15.0 samples in 2 stacks"),
+        ("a;b 250000000\na;c 40250000000\n", "40.5 G periods in 2 stacks"),
+        ("a;b 250000\na;c 3\n", "250003 samples in 2 stacks"),
+        ("a;b 250000\n", "250000 samples in 1 stack"),
+    ],
+)
+def test_stacks_that_are_weighed_by_period_are_no_samples(tmp_path: Path, lines: str, title: str) -> None:
+    path = tmp_path / "a.folded"
+    path.write_text(lines)
+    assert [one.title for one in functions(load(path))] == [title]

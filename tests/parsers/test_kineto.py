@@ -251,7 +251,9 @@ def test_facts_of_the_shipped_trace() -> None:
         "times": "to the nanosecond",
     }
     assert trace.issues == ()
-    assert trace.tracks[ids.gpu(0)].facts == {"sm_count": 132, "memory_total": 85017493504}
+    assert trace.tracks[ids.gpu(0)].facts == {
+        "sm_count": 132, "memory_total": 85017493504, "compute_capability": "9.0",
+    }  # fmt: skip
     assert [track.name for track in trace.tracks_of(TrackKind.STREAM)] == ["stream 7"]
     assert trace.why_missing(whats.SHAPES) is None
     assert str(trace.why_missing(whats.PYTHON_CALLS)) == (

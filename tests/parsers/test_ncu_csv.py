@@ -11,13 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from llmtop.analysis.gpus.capability import capability_of
 from llmtop.analysis.kernels.classes import kernel_classes
 from llmtop.analysis.kernels.source import kernel_source, why_no_code
 from llmtop.analysis.kernels.table import kernels_of
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.errors import FileError
-from llmtop.model import KernelDetails, KernelTable, Trace, Unknown
+from llmtop.model import KernelDetails, KernelTable, Severity, Trace, Unknown
 from llmtop.parsers.registry import load
+from tests.parsers.full_files import RAW_PAGE
 from tests.parsers.sample_reports import DECODE, LADDER, OTHERS, SAMPLE_TRACES, content
 
 if TYPE_CHECKING:
@@ -428,3 +430,31 @@ def test_source_lines_of_a_page_are_in_its_report(tmp_path: Path) -> None:
     trace = read(tmp_path, page_of(f'"{SOL}","Duration","us","6.75",'))
     why = "a printed page has no instructions (open the .ncu-rep that it was printed from)"
     assert str(why_no_code(trace)) == str(kernel_source(trace, 0)) == why
+
+
+@pytest.mark.parametrize(
+    ("said", "is_lost"),
+    [
+        ("The application returned an error code (1).", False),
+        ('Failed to profile "gemm" in process 42', True),
+        ("An error occurred while trying to profile.", True),
+    ],
+)
+def test_an_error_of_the_program_is_no_damage_of_the_page(tmp_path: Path, said: str, is_lost: bool) -> None:
+    path = tmp_path / "page.csv"
+    path.write_text(f"{RAW_PAGE}==ERROR== {said}\n")
+    (issue,) = [one for one in load(path).issues if said in one.message]
+    assert (issue.severity is Severity.ERROR) is is_lost
+
+
+def test_a_page_whose_language_does_not_show_says_how_it_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "page.csv"
+    header = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size",'
+    row = '"0","9","python.exe","127.0.0.1","ampere_sgemm_128x64_nn","1","7","(512, 1, 1)","(128, 1, 1)",'
+    of = '"0","8,6","Command line profiler metrics","gpu__time_duration.sum","ns","117.344"'
+    path.write_text(f'{header}"Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"\n{row}{of}\n')
+    trace = load(path)
+    assert trace.kernels is not None
+    assert list(trace.kernels.duration_ns) == [117_344.0]
+    assert [issue.code for issue in trace.issues] == ["ncu-csv.language"]
+    assert capability_of(trace) == (8, 6)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmtop import columns
+from llmtop.analysis.pages.damage import damage
 from llmtop.errors import FileError
 from llmtop.model import SpanTable, Trace, What
 from llmtop.parsers import nsys_export
@@ -469,3 +470,24 @@ def test_a_capture_that_does_not_tell_when_it_began_is_of_no_time(
     path = Capture().write(tmp_path / "capture.sqlite")
     add_table(path, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs", (utc_ns,))
     assert load(path).origin.utc_ns == told
+
+
+@pytest.mark.parametrize(
+    ("text", "is_lost"),
+    [
+        ("CUDA device 0: Unified Memory cannot be traced on devices that don't support peer-to-peer transfers.", False),
+        ("Installed CUDA driver version (12.4) is not supported by this build of Nsight Systems.", False),
+        ("Not all CUDA events might have been collected.", False),
+        ("No events were lost.", False),
+        ("Some CUDA events may have been dropped.", False),
+        ("1024 CUDA events were dropped.", True),
+        ("Event buffer overflow: 12 events are lost.", True),
+    ],
+)
+@pytest.mark.parametrize("level", [2, 3])
+def test_what_the_tool_remarks_is_no_damage_unless_data_was_lost(
+    export: Export, level: int, text: str, is_lost: bool
+) -> None:
+    trace = export.kernels(kernel_row(1, 2)).add("DIAGNOSTIC_EVENT", ("severity", "text"), [(level, text)]).parse()
+    assert damage(trace) == ((text,) if is_lost else ())
+    assert [issue.message for issue in trace.issues] == [text]

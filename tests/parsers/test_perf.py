@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from llmtop.analysis.threads.functions import functions
 from llmtop.errors import FileError
 from llmtop.model import Trace, What
+from llmtop.parsers.perf_script import _PerfSamples
 from llmtop.parsers.registry import load
 from tests.parsers.sample_reports import SAMPLE_TRACES
 from tests.parsers.told_progress import told_while_read
@@ -48,7 +49,7 @@ LAYOUTS = {
     "perf script": ("python3  4242 59865.286132:   10101010 cpu-clock:pppH: ", "ns", 10101010.0, 4242, 4242),
     "-F +pid": ("python3  4242/4243 59865.286132:     250000 cycles:u: ", "cycles", 250000.0, 4242, 4243),
     "-a": ("VM Thread 7  4242/4243 [003] 1.5:  7 cpu/event=0x3c/:", "cpu/event=0x3c/", 7.0, 4242, 4243),
-    "no period": ("python3  4242 [001] 12.000001: sched:sched_switch: ", "samples", 1.0, 4242, 4242),
+    "no period": ("python3  4242 [001] 12.000001: sched:sched_switch: ", "sched:sched_switch", 1.0, 4242, 4242),
     "no time": ("python3  4242 cycles: ", "samples", 1.0, 4242, 4242),
     "tracepoint": ("a 1 [000]  1.3:   1 sched:sched_wakeup: comm=b pid=42 prio=120", "sched:sched_wakeup", 1.0, 1, 1),
 }
@@ -167,7 +168,15 @@ def test_a_recording_is_what_perf_prints_of_it(tmp_path: Path, monkeypatch: pyte
     assert (trace.stacks, trace.tracks, trace.issues) == (read(tmp_path, text).stacks, read(tmp_path, text).tracks, ())
     assert trace.origin.path == str(tmp_path / "samples")
     asked = (tmp_path / "asked").read_text().split()
-    assert asked == ["script", "--force", "-i", str(tmp_path / "samples"), "--header", "-F", "+pid"]
+    assert asked == [
+        "script",
+        "--force",
+        "-i",
+        str(tmp_path / "samples"),
+        "--header",
+        "-F",
+        "+pid,+ip,+sym,+symoff,+dso",
+    ]
 
 
 def test_how_far_perf_is_is_told_every_16384_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,3 +210,32 @@ def test_changed_bytes_and_cuts_cost_no_more_than_a_sentence(
         return
     assert all(stack.weight > 0 for stack in trace.stacks)
     assert "\\x1b" not in repr(trace.stacks)
+
+
+@pytest.mark.parametrize("event", ["sched:sched_switch", "syscalls:sys_enter_read"])
+def test_a_recording_of_a_tracepoint_has_its_stacks(tmp_path: Path, event: str) -> None:
+    """Once a field is named, perf prints the stacks of tracepoints only where these are named too."""
+    perf = shutil.which("perf")
+    if perf is None:
+        pytest.skip("perf is not here")
+    path = tmp_path / "perf.data"
+    program = "import time\nfor _ in range(5): open('/dev/zero', 'rb').read(9); time.sleep(.001)"
+    command = [perf, "record", "-q", "-g", "-e", event, "-o", str(path), "python3", "-c", program]
+    if subprocess.run(command, capture_output=True).returncode or not path.exists():
+        pytest.skip("perf may not record tracepoints here")
+    (one,) = functions(load(path))
+    assert one.unit == event
+    assert max(len(stack.frames) for stack in load(path).stacks) > 2
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"), [("-ag", "dwarf"), ("--call-graph fp", "dwarf"), ("-g", "dwarf"), ("-a -F 99", "-g")]
+)
+def test_stacks_that_were_asked_for_are_not_asked_for_again(tmp_path: Path, options: str, remedy: str) -> None:
+    text = (
+        f"# cmdline : /usr/bin/perf record {options} -- serve\npython3 42 1.5: 7 cycles: \npython3 42 1.6: 7 cycles: \n"
+    )
+    with pytest.raises(FileError, match="holds no sample with a function") as told:
+        _PerfSamples(text.splitlines()).trace(tmp_path / "a", is_ended=True)
+    assert remedy in str(told.value)
+    assert ("perf record -g" in str(told.value)) == (remedy == "-g")

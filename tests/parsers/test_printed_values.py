@@ -29,5 +29,25 @@ def test_what_is_larger_than_any_float_is_nothing(text: str) -> None:
 
 
 def test_one_value_shows_the_language_of_a_file() -> None:
-    assert has_decimal_commas(["12", "9.495,42"])
-    assert not has_decimal_commas(["12", "9,495.42", "9,495"])
+    assert has_decimal_commas([("12", ""), ("9.495,42", "cycle")]) == (True, "")
+    assert has_decimal_commas([("12", ""), ("9,495", "cycle"), ("9,495.42", "cycle")]) == (False, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "is_comma", "is_doubtful"),
+    [
+        ("117.344", "ns", True, True),  # a duration in ns has no fraction
+        ("117,344", "ns", False, False),
+        ("117,344", "us", False, True),
+        ("117.344", "us", False, True),
+        ("1.117.344", "ns", True, False),
+        ("1,117,344", "ns", False, False),
+        ("0.344", "us", False, False),
+        ("117.34", "us", False, False),
+        ("117,34", "us", True, False),
+        ("117", "us", False, False),
+    ],
+)
+def test_a_language_that_does_not_show_is_doubted(text: str, unit: str, is_comma: bool, is_doubtful: bool) -> None:
+    found, doubt = has_decimal_commas([("12", ""), (text, unit)])
+    assert (found, bool(doubt)) == (is_comma, is_doubtful)

@@ -118,7 +118,11 @@ def test_path_that_cannot_be(tmp_path: Path) -> None:
     ("name", "content", "said"),
     [
         ("r.ncu-rep", b"<html>not found", "named like Nsight Compute reports but does not start like them"),
-        ("r.sqlite", b"garbage", "named like Nsight Systems captures but does not start like them"),
+        (
+            "r.sqlite",
+            b"garbage",
+            "named like Nsight Systems captures, and profiles of nvprof but does not start like them",
+        ),
         ("r", b"garbage", "of no format that llmtop knows"),
         ("r", bytes(5000), "all zeros"),
         ("r.qdstrm", b"QDSTRM\0\0", "an unfinished Nsight Systems capture"),
@@ -193,3 +197,23 @@ def test_a_text_in_utf_16_is_no_damage(tmp_path: Path) -> None:
     text = (ROOT / "sample_traces" / "ncu/2025.3.1/sgemm-ladder.session.csv").read_text()
     (tmp_path / "file").write_bytes(text.encode("utf-16"))
     assert not load(tmp_path / "file").issues
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("# To display the perf.data header info, please use --header/--header-only options.\n#\n", "perf script"),
+        (
+            "#\n# Samples: 737  of event 'cycles'\n# Overhead  Command\n    27.68%  python  libc  [.] read\n",
+            "perf script",
+        ),
+        ("==7== NVPROF is profiling process 7, command: ./a\n", "nvprof -o"),
+        ("\n ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)\n", ".nsys-rep"),
+    ],
+)
+def test_the_summary_of_a_tool_says_what_to_open_instead(tmp_path: Path, text: str, hint: str) -> None:
+    path = tmp_path / "printed.txt"
+    path.write_text(text)
+    with pytest.raises(FileError, match="prints") as told:
+        load(path)
+    assert hint in str(told.value)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from llmtop.analysis.threads.functions import functions
 from llmtop.cli import main
 from llmtop.errors import FileError
 from llmtop.model import Stack, Trace
@@ -160,7 +161,7 @@ def test_what_is_written_for_speedscope_comes_back(path: Path, tmp_path: Path) -
 def test_what_is_folded_comes_back_below_its_threads(tmp_path: Path) -> None:
     again = load(report(PERF, "folded", tmp_path / "written"))
     assert again.origin.kind == "folded-stacks"
-    assert again.stacks[0] == Stack(("engine", "start_thread", "engine", "multiply"), 136e6, "samples")
+    assert again.stacks[0] == Stack(("engine", "start_thread", "engine", "multiply"), 136e6, "periods")
     assert sum(stack.weight for stack in again.stacks) == 79 * 4e6
 
 
@@ -193,3 +194,28 @@ def test_several_units_do_not_go_into_one_folded_file(tmp_path: Path, capsys: py
     read(tmp_path, document(sampled([[0]], [1], "none"), sampled([[0]], [1], "bytes")))
     assert main(["report", str(tmp_path / "profile"), "--format", "folded"]) == 1
     assert "has stacks in bytes, samples: --format speedscope keeps them apart" in capsys.readouterr().err
+
+
+def test_threads_that_wait_stand_behind_the_work(tmp_path: Path) -> None:
+    """A sampler of idle threads counts three waiting ones as much as the one that works."""
+    frames = [
+        {"name": "_recv", "file": "multiprocessing/connection.py", "line": 379},
+        {"name": "Thread.join", "file": "/usr/lib/python3.11/threading.py", "line": 1139},
+        {"name": "merge", "file": "bpe.py", "line": 7},
+        {"name": "wait", "file": "bpe.py", "line": 9},
+    ]
+    profiles = [
+        {"type": "sampled", "name": f"Thread {i}", "unit": "seconds", "startValue": 0, "endValue": 6,
+         "samples": [[i]], "weights": [6.0 - i]}
+        for i in range(4)
+    ]  # fmt: skip
+    path = tmp_path / "a.speedscope.json"
+    schema = "https://www.speedscope.app/file-format-schema.json"
+    path.write_text(json.dumps({"$schema": schema, "shared": {"frames": frames}, "profiles": profiles}))
+    (one,) = functions(load(path))
+    assert [share.title for share in one.shares] == [
+        "merge (bpe.py:7)",
+        "wait (bpe.py:9)",
+        "_recv (multiprocessing/connection.py:379) (waits)",
+        "Thread.join (/usr/lib/python3.11/threading.py:1139) (waits)",
+    ]

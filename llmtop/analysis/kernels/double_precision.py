@@ -6,24 +6,17 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.gpus.models import GpuModel, find_gpu
 from llmtop.analysis.kernels.counters import Counters, number, quotient
+from llmtop.capability import fp32_per_fp64
 from llmtop.frozen import frozen
 from llmtop.model import Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from llmtop.model import Instances
 
 _PEAK = "sm__sass_thread_inst_executed_op_{}_pred_on.sum.peak_sustained"
 _DERIVED_PEAK = "derived__sm__sass_thread_inst_executed_op_{}_pred_on_x2"
 _CAPABILITY = ("device__attribute_compute_capability_major", "device__attribute_compute_capability_minor")
 _ATTRIBUTE = "device__attribute_single_to_double_precision_perf_ratio"
-_FP32_PER_FP64: Mapping[tuple[int, int], int] = {
-    (5, 0): 32, (5, 2): 32, (6, 0): 2, (6, 1): 32, (7, 0): 2, (7, 5): 32, (8, 0): 2, (8, 6): 64, (8, 9): 64,
-    (9, 0): 2, (10, 0): 2, (10, 3): 64, (12, 0): 64,
-}  # fmt: skip
-"""By compute capability (CUDA C++ Programming Guide, throughput of native arithmetic instructions; from 10.0 on the
-rates of NVIDIA's Blackwell data sheets). The driver's own attribute says 32 where an 8.6 does 64, so it comes last."""
 
 
 @frozen
@@ -46,7 +39,7 @@ def fp64_rate(metrics: Counters, gpu: str) -> Fp64Rate | None:
         if of_peaks is not None:
             return Fp64Rate(of_peaks, "peaks in the report")
     major, minor = (number(metrics, name) for name in _CAPABILITY)
-    if major is not None and minor is not None and (known := _FP32_PER_FP64.get((int(major), int(minor)))):
+    if major is not None and minor is not None and (known := fp32_per_fp64((int(major), int(minor)))):
         return Fp64Rate(known, f"compute capability {major:.0f}.{minor:.0f}")
     board = find_gpu(gpu)
     if isinstance(board, GpuModel) and "fp64" in board.peaks:

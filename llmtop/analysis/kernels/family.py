@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from llmtop.frozen import frozen
+from llmtop.text import whole_namespaces
 
 
 class KernelFamily(StrEnum):
@@ -59,7 +60,7 @@ class KernelKind:
 _LONGEST = 20_000
 """Characters of a name that are looked at: templates of CUTLASS come to some thousands."""
 _CASTS = re.compile(r"\((?:int|bool|char|short|long|(?:unsigned|signed|long) (?:int|long|char|short))\)\s*(?=-?\d)")
-_ANONYMOUS = re.compile(r"\(anonymous namespace\)::|(?:<unnamed>|\bunnamed>)::|\{anonymous\}::")
+_ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
 _TYPES = (
     ("bf16", re.compile(r"bf16|bfloat16|\bbf\d+\b", re.IGNORECASE)),
     ("fp16", re.compile(r"\bhalf\b|__half|c10::half|float16|fp16|\bf16\b|_f16|half_t", re.IGNORECASE)),
@@ -99,7 +100,7 @@ def kernel_kind(name: str) -> KernelKind:
 
 def _spelled(name: str) -> str:
     """One spelling of what the tools write differently: casts of numbers, unnamed namespaces."""
-    return _ANONYMOUS.sub("", _CASTS.sub("", name)).strip()
+    return _ANONYMOUS.sub("", _CASTS.sub("", whole_namespaces(name))).strip()
 
 
 def _parts(name: str) -> tuple[str, str]:
@@ -453,7 +454,9 @@ def _gemm(name: str, function: str, arguments: str) -> KernelKind | None:
         return None
     text = inner or function
     library = _library(name, function)
-    dtype = "" if "splitKreduce" in text else _matrix_type(text) or _dtype(text if inner else f"{function} {arguments}")
+    dtype = _matrix_type(text) or _dtype(text if inner else f"{function} {arguments}")
+    if "splitKreduce" in text or (library == "Marlin" and dtype.startswith("int")):
+        dtype = ""  # its whole numbers are ids of types
     tile = _matrix_tile(text, arguments)
     return KernelKind(KernelFamily.GEMM, _gemm_title(text, library, dtype, tile), library, dtype, tile)
 

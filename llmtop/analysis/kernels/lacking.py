@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -13,6 +14,7 @@ from llmtop.analysis.kernels import counters as c
 from llmtop.analysis.kernels import counting
 from llmtop.analysis.kernels.shown import SECTIONS
 from llmtop.analysis.kernels.table import kernels_of
+from llmtop.facts import OriginFact
 from llmtop.frozen import frozen
 from llmtop.model import Missing, Trace, UnknownKind, What
 
@@ -52,6 +54,13 @@ class MissingData:
     parts: tuple[tuple[str, str], ...]
     command: str
     no_command: str = ""
+
+
+_NO_GPUS = "nothing in this profile names CUDA or a library that uses it: there may be no GPU work to record"
+_OF_GPUS = re.compile(
+    r"(?i)cuda|cublas|cudnn|nvrtc|nvidia|nccl|torch|vllm|sglang|tensorrt|triton|\bjax\b|cupy|llama|python"
+)
+_OF_MACOS = re.compile(r"/Users/|/opt/homebrew/|/System/Library/|\.dylib\b")
 
 
 def typed(group: MissingData) -> str:
@@ -108,10 +117,24 @@ def _of_time(trace: Trace) -> Iterator[MissingData]:
     ]
     if any(missing.why.kind is UnknownKind.FAILED for missing in trace.missing):
         yield MissingData(DataKind.TIMELINE, _merged(parts), "", _FAILED)
+    elif parts and not _may_use_gpus(trace):
+        yield MissingData(DataKind.TIMELINE, _merged(parts), "", _NO_GPUS)
     elif parts:
         of_threads, _ = profiling.of_threads(trace)
         command = of_threads or (profiling.timeline_with_threads(trace) if trace.spans else profiling.timeline(trace))
         yield MissingData(DataKind.TIMELINE, _merged(parts), command)
+
+
+def _may_use_gpus(trace: Trace) -> bool:
+    """Whether a profile of CPUs leaves it open: no name in it is of macOS, and one is of what uses GPUs, or none is."""
+    if trace.spans or trace.kernels is not None:
+        return True
+    names = [
+        str(trace.origin.facts.get(OriginFact.COMMAND, "")),
+        *(one for stack in trace.stacks for one in stack.frames),
+    ]
+    known = [name for name in names if name]
+    return not known or (not any(map(_OF_MACOS.search, known)) and any(map(_OF_GPUS.search, known)))
 
 
 def _of_kernels(trace: Trace) -> Iterator[MissingData]:

@@ -21,9 +21,10 @@ _OF_HOST = re.compile(r"Host(?:Alloc|Register|Unregister)|FreeHost|MallocHost|Ho
 """Calls for pinned memory of the host, of the runtime (cudaHostAlloc) and of the driver (cuMemHostAlloc)."""
 _ONCE = "allocate once and reuse: "
 _POOLS_DO_NOT = "; cudaFree and cudaMalloc wait for the GPU, pools do not"
+_SEGMENTS = ", PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 _ACTION = Words(
-    pytorch=f"{_ONCE}a caching allocator or a pool (cudaMallocAsync with a release threshold, "
-    f"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True){_POOLS_DO_NOT}",
+    pytorch="PyTorch's allocator keeps memory, and asks the driver where sizes grow or its cache was emptied: keep "
+    f"sizes the same, leave torch.cuda.empty_cache() out of the loop{_SEGMENTS}{_POOLS_DO_NOT}",
     other=f"{_ONCE}a pool (cudaMallocAsync with a release threshold), or buffers that stay{_POOLS_DO_NOT}",
     directives=f"{_ONCE}keep data on the GPU by a data region around the loop (enter data, target data), so that "
     f"nothing is allocated in it{_POOLS_DO_NOT}",
@@ -45,8 +46,13 @@ def check(trace: Trace) -> Iterator[Finding]:
             lost,
             rule=id,
             message="the launching thread allocates or frees memory between kernels",
-            action=(_PINNED if _is_of_host(lost) else _ACTION).of(trace),
+            action=(_PINNED if _is_of_host(lost) else _ACTION).of(trace).replace(_SEGMENTS, _segments(trace)),
         )
+
+
+def _segments(trace: Trace) -> str:
+    """The setting, where the program does not have it."""
+    return "" if "expandable_segments:True" in str(trace.origin.facts.get("PYTORCH_CUDA_ALLOC_CONF")) else _SEGMENTS
 
 
 def _is_of_host(lost: idle.Stake) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from llmtop.analysis.gpus.capability import capability_of
 from llmtop.analysis.kernels.architecture import architecture
 from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.programs import Words
@@ -90,7 +91,8 @@ def _told(trace: Trace) -> tuple[str, ...]:
     """How the GPU is known, where the capture does not name it."""
     if trace.origin.gpu:
         return ()
-    return (f"the capture names no GPU: {architecture(trace)} by kernels that run on no other",)
+    how = "by its compute capability" if capability_of(trace) else "by kernels that run on no other"
+    return (f"the capture names no GPU: {architecture(trace)} {how}",)
 
 
 def judge(judged: JudgedKernel) -> Claim | None:

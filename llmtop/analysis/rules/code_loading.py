@@ -41,7 +41,8 @@ _SAME_SHAPES = Words(
     other="keep sizes and types the same from step to step, and cache what is compiled (NVRTC) or captured",
     directives="have the code of all kernels loaded before the loop",
 )
-_WARM = f"warm up before what matters ({_EAGER}), and leave the warm-up out of the capture"
+_IF_LAZY = f" ({_EAGER})"
+_WARM = f"warm up before what matters{_IF_LAZY}, and leave the warm-up out of the capture"
 _LATER = "later ones wait for a lock (other threads that call CUDA) or for a CPU (--cpuctxsw=process-tree tells)"
 _LOADING = frozenset({Cause.LOADING, Cause.GRAPH_BUILD})
 
@@ -64,9 +65,14 @@ def check(trace: Trace) -> Iterator[Finding]:
             rule=id,
             message=message,
             evidence=_evidence(late),
-            action=(_of_loading if is_loading else _of_launches)(trace, _when(late)),
+            action=(_of_loading if is_loading else _of_launches)(trace, _when(late)).replace(_IF_LAZY, _if_lazy(trace)),
             source=source,
         )
+
+
+def _if_lazy(trace: Trace) -> str:
+    """The setting that loads code at once, where the program does not have it."""
+    return "" if str(trace.origin.facts.get("CUDA_MODULE_LOADING")).upper() == "EAGER" else _IF_LAZY
 
 
 def _of_loading(trace: Trace, when: _When) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from llmtop.analysis.commands import profiling
 from llmtop.analysis.rules import stakes
-from llmtop.analysis.timeline.account import AFTER, BEFORE, GpuAccount, IdlePart, idle_account
+from llmtop.analysis.timeline.account import AFTER, GpuAccount, IdlePart, idle_account
 from llmtop.analysis.timeline.causes import TITLES, Cause
 from llmtop.analysis.timeline.idle_view import merged
 from llmtop.analysis.timeline.sums import NOT_TRACED
@@ -31,6 +31,8 @@ _RANGES = 3
 """Ranges that are named."""
 _OTHERS = 3
 """Lines of further GPUs, those that share a cause in one."""
+_ONCE = 0.95
+"""Of the time, in one gap: from here on it came once. Ours."""
 _TOLD_SHARE = 0.01
 """Of what a finding is about: parts below it are not evidence."""
 
@@ -52,7 +54,7 @@ def largest(gpu: GpuAccount) -> Cause | None:
     """The culprit of most of a GPU's idle time; None where most lies before its first and after its last work."""
     by_culprit: Counter[Cause | None] = Counter()
     for part in gpu.parts:
-        by_culprit[None if part.name in (BEFORE, AFTER) else culprit(part)] += part.ns
+        by_culprit[None if part.is_start or part.name == AFTER else culprit(part)] += part.ns
     return max(by_culprit, key=by_culprit.__getitem__, default=None)
 
 
@@ -101,15 +103,19 @@ class Stake:
 
     @property
     def is_once(self) -> bool:
-        """Whether all of it lies in one gap of each: a start or a hiccup, not what every step costs."""
-        return all(len(loss.parts) == 1 and loss.parts[0].gaps == 1 for loss in self.named)
+        """Whether nearly all of it lies in one gap of each: a hiccup, not what every step costs."""
+        return all(max(part.longest_ns for part in loss.parts) >= _ONCE * loss.ns for loss in self.named)
 
 
-def stake(trace: Trace, belongs: Callable[[IdlePart], bool]) -> Stake | None:
-    """The idle time that `belongs` to something; None where it is too little for a finding."""
+def stake(trace: Trace, belongs: Callable[[IdlePart], bool], *, of_start: bool = False) -> Stake | None:
+    """The idle time that `belongs` to something; None where it is too little for a finding.
+
+    The time before the first work comes once: what a program does there, such as creating its context, is no cost that
+    recurs. It is left out, unless it is what is asked for.
+    """
     losses = []
     for gpu in idle_account(trace).gpus:
-        details = tuple(part for part in gpu.parts if belongs(part))
+        details = tuple(part for part in gpu.parts if belongs(part) and (of_start or not part.is_start))
         ns = sum(part.ns for part in details)
         if ns:
             losses.append(Loss(gpu, ns, merged(details, by_name=True), details))
@@ -147,7 +153,7 @@ def finding(
         rule=rule,
         severity=severity or (Severity.INFO if lost.is_once else stakes.severity(trace, lost.worst.ns)),
         subject=lost.subject,
-        message=f"idle {_amounts(trace, lost)}{', in one gap' if lost.is_once else ''}: {message}",
+        message=f"idle {_amounts(trace, lost)}{_in_one_gap(lost)}: {message}",
         evidence=(
             *general,
             *(f"{_whose(lost)}{one}" for one in (*evidence, *_evidence(lost.worst, trace.origin.range_term))),
@@ -161,6 +167,13 @@ def finding(
         at_stake_ns=lost.worst.ns if basis else None,
         idle=IdleTime(lost.worst.gpu.gpu, tuple((part.cause, part.name) for part in lost.worst.parts)),
     )
+
+
+def _in_one_gap(lost: Stake) -> str:
+    if not lost.is_once:
+        return ""
+    is_all = all(len(loss.parts) == 1 and loss.parts[0].gaps == 1 for loss in lost.named)
+    return ", in one gap" if is_all else ", nearly all in one gap"
 
 
 def _stake(trace: Trace, lost: Stake, basis: str | None) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels import counters as c
+from llmtop.analysis.kernels.architecture import narrower_types, tensor_types_used
 from llmtop.analysis.kernels.bounds import Bound, Verdict
 from llmtop.analysis.kernels.double_precision import OPCODES, Divisions, fp64_divisions, fp64_rate
 from llmtop.analysis.kernels.roofline import KernelRoofline, Rate
@@ -60,7 +61,7 @@ def _percent_names(*pipes: str) -> tuple[str, ...]:
 _TENSOR = _Pipe(
     c.TENSOR_PERCENT,
     "tensor cores",
-    "only fewer or cheaper operations help: inputs in FP8 or INT8, or less work (of a language model: a prefix cache)",
+    "only fewer or cheaper operations help: {}less work (of a language model: a prefix cache)",
 )
 _FP64 = _Pipe(
     _percent_names("pipe_fp64_cycles_active", "inst_executed_pipe_fp64"),
@@ -83,7 +84,7 @@ _PIPES = (
     _Pipe(
         _percent_names("pipe_fma_cycles_active", "inst_executed_pipe_fma"),
         "FMA",
-        "FP32 arithmetic is the limit: half precision (two at once), tensor cores, or fewer operations",
+        "FP32 arithmetic is the limit: {}fewer operations",
         "FP32",
         "additions and multiplications make one, those of integers none",
     ),
@@ -152,13 +153,15 @@ def _is_near_its_roof(judged: JudgedKernel) -> bool:
 
 def _action(judged: JudgedKernel, pipe: _Pipe | None) -> str:
     if pipe is _TENSOR:
-        return pipe.action
+        types = narrower_types(judged.trace, judged.kind.dtype)
+        return pipe.action.format(f"inputs in {types}, or " if types else "")
     if judged.kind.library:
         return _LIBRARY
     if pipe is _FP64:
         return _fp64_action(judged)
     if pipe is not None:
-        return pipe.action
+        has_tensor_cores = tensor_types_used(judged.trace) != frozenset()
+        return pipe.action.format("half precision (two at once), tensor cores, or " if has_tensor_cores else "")
     issuing = judged.counter(c.ISSUE_ACTIVE)
     if issuing is not None and issuing >= _ISSUE_BUSY:
         return (

@@ -36,6 +36,10 @@ _OF_MEMORY = (
 SLACK = f"what {HIGH_USE_PERCENT:.0f} % use of the busiest unit would save"
 """The basis of a stake of `Judged.slack_ns`."""
 SLACK_OF_WAITING = f"{SLACK}, by the share of the waiting"
+LAUNCH_NS = 5_000.0
+"""What a launch takes on the CPU side, at least (Machine Learning Systems: 5 to 10 µs)."""
+WAITING = ("WarpStateStats", "SchedulerStats", "SourceCounters", "MemoryWorkloadAnalysis")
+"""Sections that tell what warps wait for, and where."""
 WORTHWHILE_SHARE = 0.01
 """Of the kernels' time. By Amdahl's law not even removing a smaller kernel shortens the whole by more than that."""
 
@@ -95,14 +99,18 @@ class JudgedKernel:
     def is_small_grid(self) -> bool:
         """Whether the grid is the reason for whatever little it loads: below one wave of blocks, and latency-bound.
 
-        Not where every SM has a block and each warp waits for its own previous instruction: that chain is the reason.
+        Where every SM has a block it is not, if each warp waits for its own previous instruction: that chain is the
+        reason; and nothing says so, if nobody has counted what the warps of a kernel wait for that lasts.
         """
         waves, verdict = self.facts.waves, self.verdict
         if verdict is None or verdict.bound is not Bound.LATENCY or not isinstance(waves, float) or waves >= 1:
             return False
         blocks, sms = self.counter(c.GRID_SIZE), sm_count(self.metrics, find_gpu(self.kernels.gpu))
-        is_everywhere = blocks is not None and sms is not None and blocks >= sms
-        return not (is_everywhere and self.stalled(*OWN_INSTRUCTIONS) >= _MOST_OF_THE_WAITING)
+        if blocks is None or sms is None or blocks < sms:
+            return True
+        if isinstance(self.facts.stalls, Unknown):
+            return self.row.mean_ns < LAUNCH_NS
+        return self.stalled(*OWN_INSTRUCTIONS) < _MOST_OF_THE_WAITING
 
     @property
     def is_chained(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from llmtop.analysis.kernels.bounds import Bound
 from llmtop.analysis.rules import kernel_low_occupancy
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, JudgedKernel, claims_of, findings, heavy
+from llmtop.analysis.rules.kernel_evidence import SLACK, WAITING, Claim, JudgedKernel, claims_of, findings, heavy
 from llmtop.model import Finding, Trace, Unknown
 
 id = "kernel-latency-unknown"
@@ -38,7 +38,7 @@ def judge(judged: JudgedKernel) -> Claim | None:
         judged.slack_ns,
         SLACK,
         (stalls.reason,),
-        ("WarpStateStats", "SchedulerStats", "SourceCounters", "MemoryWorkloadAnalysis"),
+        WAITING,
         _ADVICE,
     )
     return claim if claim.is_worthwhile else None

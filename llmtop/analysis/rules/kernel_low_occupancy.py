@@ -54,8 +54,8 @@ def judge(judged: JudgedKernel) -> Claim | None:
     limiter, blocks = known.limits[0]
     claim = Claim(
         judged,
-        f"occupancy is held to {percent(limit)} by {_TITLES.get(limiter, limiter)}, and warps wait",
-        _action(judged, limiter, blocks),
+        f"occupancy is held to {percent(limit)} by {_TITLES.get(limiter, limiter)}, and {_waiting(judged)}",
+        _action(judged, limiter, blocks) if _are_counted(judged) else f"{_FIRST}{_action(judged, limiter, blocks)}",
         judged.slack_ns * (1 - limit / 100),
         f"{SLACK}, by the share of warps that find no room",
         (occupancy_text(judged), _room(judged, limiter, blocks), *_top_stall(judged)),
@@ -88,6 +88,20 @@ def _waits(judged: JudgedKernel) -> bool:
     if isinstance(judged.facts.stalls, Unknown):
         return True
     return judged.stalled(*_HIDDEN_BY_WARPS) >= _WAITING
+
+
+_FIRST = (
+    "collect what its warps wait for first (the command below): more warps hide waits for memory and for dependent "
+    "instructions, and not barriers or atomics; then "
+)
+
+
+def _are_counted(judged: JudgedKernel) -> bool:
+    return not isinstance(judged.facts.stalls, Unknown)
+
+
+def _waiting(judged: JudgedKernel) -> str:
+    return "warps wait" if _are_counted(judged) else "no unit is busy; what warps wait for was not collected"
 
 
 def _action(judged: JudgedKernel, limiter: str, blocks: int) -> str:

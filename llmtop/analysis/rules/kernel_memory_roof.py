@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from llmtop.analysis.kernels import counters as c
+from llmtop.analysis.kernels.architecture import quantised_types
 from llmtop.analysis.kernels.bounds import MARGIN_PERCENT, Bound, Verdict
 from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.programs import COMPILED, Words
@@ -110,20 +111,20 @@ def _of_compute(judged: JudgedKernel, verdict: Verdict) -> Iterator[str]:
         yield f"compute {own} is the load-store units of the SM; the rest of it is {rest} (ncu)"
 
 
-_WEIGHTS = (
-    "read fewer bytes for each token: a larger batch (more work for each weight read), or quantised weights (FP8, INT4)"
-)
+_WEIGHTS = "read fewer bytes for each token: a larger batch (more work for each weight read){}"
+_QUANTISED = ", or quantised weights ({})"
 _MATRIX = Words(
     pytorch=_WEIGHTS,
     other="do more for each element that is read: several vectors at once (a matrix product in the place of "
     "matrix-vector products), or a narrower type",
     training=Words(
-        pytorch="do more for each weight that is read: a larger batch, or a narrower type (autocast to bf16)", other=""
+        pytorch="do more for each weight that is read: a larger batch, or a narrower type (autocast to 16 bits)",
+        other="",
     ),
 )
 _OF_ANY_PROGRAM = ("", "fp32", "fp64")
 """Types of matrices; with narrower ones it is a model's."""
-_KV = "read less of the KV cache: quantise it (FP8), share prefixes, or a model with fewer KV heads (GQA, MLA)"
+_KV = "read less of the KV cache: quantise it (8 bits), share prefixes, or a model with fewer KV heads (GQA, MLA)"
 _SENT = "send less: fewer or quantised all-reduces, or overlap them with compute"
 _STAYS = "fuse it with the kernels before and after it, so that what is between them stays on the chip"
 _STREAMING = Words(
@@ -159,9 +160,11 @@ _LIBRARY = (
 
 
 def _dram_action(judged: JudgedKernel) -> str:
-    if judged.kind.family in (KernelFamily.GEMM, KernelFamily.GEMV) and judged.kind.dtype not in _OF_ANY_PROGRAM:
-        return _WEIGHTS
     words = _DRAM_ACTIONS.get(judged.kind.family)
+    is_matrix = judged.kind.family in (KernelFamily.GEMM, KernelFamily.GEMV)
+    if is_matrix and (judged.kind.dtype not in _OF_ANY_PROGRAM or _MATRIX.of(judged.trace) == _WEIGHTS):
+        types = quantised_types(judged.trace, judged.kind.dtype)
+        return _WEIGHTS.format(_QUANTISED.format(types) if types else "")
     return words.of(judged.trace) if words else _LIBRARY if judged.kind.library else _OTHER
 
 

@@ -10,8 +10,8 @@ from llmtop.analysis.kernels.family import KernelFamily
 from llmtop.analysis.kernels.programs import COMPILED, Words
 from llmtop.analysis.kernels.table import dimensions, sm_count
 from llmtop.analysis.rules.kernel_causes import is_explained
-from llmtop.analysis.rules.kernel_evidence import SLACK, Claim, JudgedKernel, findings, heavy
-from llmtop.model import Finding, Trace
+from llmtop.analysis.rules.kernel_evidence import LAUNCH_NS, SLACK, WAITING, Claim, JudgedKernel, findings, heavy
+from llmtop.model import Finding, Trace, Unknown
 from llmtop.units import duration
 
 id = "kernel-small-grid"
@@ -58,10 +58,8 @@ _TILED = (
     "several blocks for each SM: a larger batch, a smaller tile where it can be chosen (CUTLASS template, autotuning, "
     "the library's heuristics), or dividing the sum too (split-K, stream-K)"
 )
-_SHORT_NS = 5_000.0
-"""What a launch takes on the CPU side, at least (Machine Learning Systems: 5 to 10 µs)."""
 _SHORT = (
-    f"it runs for less than the {duration(_SHORT_NS)} or more that a launch takes, and more blocks change nothing: "
+    f"it runs for less than the {duration(LAUNCH_NS)} or more that a launch takes, and more blocks change nothing: "
     "give one launch more work, merge it into a neighbour, or replay launches as a CUDA graph"
 )
 _OWN = "launch more blocks: smaller tiles, fewer elements a thread, or divide the sum over blocks as well (split-K)"
@@ -86,7 +84,7 @@ def _claim(judged: JudgedKernel) -> Claim:
         max(0.0, (judged.row.total_ns if _is_short(judged) else judged.slack_ns) - _FLOOR_NS * judged.row.calls),
         f"{'its time' if _is_short(judged) else SLACK}, less the {duration(_FLOOR_NS)} that the shortest kernels run",
         (),
-        ("LaunchStats", "Occupancy"),
+        ("LaunchStats", "Occupancy", *(WAITING if isinstance(judged.facts.stalls, Unknown) else ())),
         ADVICE,
     )
 
@@ -102,7 +100,7 @@ def _blocks(judged: JudgedKernel) -> str:
 
 
 def _is_short(judged: JudgedKernel) -> bool:
-    return judged.row.mean_ns < _SHORT_NS
+    return judged.row.mean_ns < LAUNCH_NS
 
 
 def _action(judged: JudgedKernel) -> str:

@@ -69,16 +69,17 @@ def _is_input(part: IdlePart) -> bool:
 
 
 def _is_edge(part: IdlePart) -> bool:
-    return part.name in (BEFORE, AFTER)
+    return part.is_start or part.name == AFTER
 
 
 def _at_the_edges(trace: Trace) -> Iterator[Finding]:
     """Before the first and after the last work, where no other cause takes as much: nothing can be won there."""
-    lost = idle.stake(trace, _is_edge)
+    lost = idle.stake(trace, _is_edge, of_start=True)
     if lost is None or stakes.share(trace, lost.worst.ns) < _EDGE_SHARE:
         return
     if any(idle.largest(loss.gpu) is None for loss in lost.named):
-        where = " and ".join(part.name for part in lost.together)
+        sides = sorted({BEFORE if part.is_start else AFTER for part in lost.worst.details}, reverse=True)
+        where = " and ".join(sides)
         yield idle.finding(
             trace,
             lost,

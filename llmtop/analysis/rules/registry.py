@@ -15,7 +15,7 @@ from llmtop.analysis.rules.scope import is_live, is_watched
 from llmtop.analysis.rules.shared_time import with_shared_time
 from llmtop.analysis.series.recorded import is_recorded, told_of
 from llmtop.frozen import frozen
-from llmtop.model import KINETO, NS_PER_S, Finding, Severity, TrackKind
+from llmtop.model import KINETO, NS_PER_S, NVPROF, Finding, Severity, TrackKind
 from llmtop.remedies import for_root
 from llmtop.text import listed
 
@@ -107,7 +107,9 @@ def diagnose(trace: Trace, rules: Sequence[Rule] | None = None) -> Diagnosis:
     return _diagnose(trace, rule_book(trace).asked(trace) if rules is None else tuple(rules))
 
 
-_NSYS, _KINETO = "(nsys)", "(PyTorch's profiler)"
+_NSYS = "(nsys)"
+_OTHERS = {KINETO: "(PyTorch's profiler)", NVPROF: "(nvprof)"}
+"""By kind, tools of timelines beside it."""
 
 
 @lru_cache(maxsize=4)
@@ -144,9 +146,9 @@ def _for_later(finding: Finding) -> Finding:
 
 def _sourced(trace: Trace, finding: Finding) -> Finding:
     """Numbers of a timeline with the tool that it is of, where that is another one than rules write them with."""
-    if trace.origin.kind != KINETO:
+    if (other := _OTHERS.get(trace.origin.kind)) is None:
         return finding
-    return replace(finding, evidence=tuple(one.replace(_NSYS, _KINETO) for one in finding.evidence))
+    return replace(finding, evidence=tuple(one.replace(_NSYS, other) for one in finding.evidence))
 
 
 def _rank(finding: Finding) -> tuple[int, float]:

@@ -28,6 +28,8 @@ RULES: tuple[Rule, ...] = (
         "host_descheduled",
         "sync_stalls",
         "blocking_copies",
+        "copies_dominate",
+        "operators_on_cpu",
         "allocation_stalls",
         "unified_faults",
         "cuda_calls",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from llmtop.analysis.kernels.architecture import quantised_types
 from llmtop.analysis.kernels.family import KernelFamily, KernelKind
 from llmtop.analysis.kernels.fusion import is_chosen
 from llmtop.analysis.kernels.table import Row, kernels_of
@@ -50,7 +51,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             for row in rows[:_SHOWN]
         ),
         action="let more requests run at once, so that each weight is read for more tokens; for one request alone "
-        "quantise the weights (FP8, INT4) or use speculative decoding",
+        f"{_quantise(trace, rows)}use speculative decoding",
         next_command=_next(trace, rows),
         source=source,
     )
@@ -60,6 +61,11 @@ def _is_skinny(kind: KernelKind) -> bool:
     if kind.family is KernelFamily.GEMV:
         return kind.dtype != "fp64"  # no language model's
     return kind.family is KernelFamily.GEMM and bool(kind.tile) and min(map(int, kind.tile.split("x")[:2])) <= _FEW
+
+
+def _quantise(trace: Trace, rows: Sequence[Row]) -> str:
+    types = quantised_types(trace, kernels_of(trace).kind(rows[0].launches[0]).dtype)
+    return f"quantise the weights ({types}) or " if types else ""
 
 
 def _next(trace: Trace, rows: Sequence[Row]) -> str:

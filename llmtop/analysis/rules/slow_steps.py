@@ -27,7 +27,9 @@ source = "Iglewicz and Hoaglin, How to Detect and Handle Outliers (modified z-sc
 _FOUND_SHARE = 0.02
 """Of the capture; as of idle time."""
 _STANDS_OUT = 1.5
-"""Times the median step, from which on a step is told whatever its share of the capture. Ours."""
+"""Times the median step, from which on a step is told though its share of the capture is small. Ours."""
+_LEAST_SHARE = 0.001
+"""Of the capture: what is less is worth no finding, however it stands out. Ours."""
 _TOLD = 4
 """Steps with a line of their own."""
 _AMONG_LONGEST = 0.5
@@ -39,6 +41,7 @@ _DOES = {
     Cause.LOADING: "warm up before: run every shape once, so that no step loads or compiles code",
     Cause.SLOW_LAUNCH: "warm up before: run every shape once, so that no step loads or compiles code",
     Cause.GRAPH_BUILD: "capture all CUDA graphs before the first step",
+    Cause.MIGRATION: "bring the pages of managed memory before the step (cudaMemPrefetchAsync)",
     Cause.OS: "take that call off the launching thread: it is not part of the other steps",
     Cause.DESCHEDULED: "look at why the launching thread is off its CPU there: it blocks, or needs a core of its own",
     Cause.OWN_CODE: "look at what the launching thread runs there alone, and move it to another thread or off the step",
@@ -67,7 +70,9 @@ def _at_stake(trace: Trace, found: Breakdown, spread: Spread, slow: Sequence[int
     """What slow steps take more than the median one; 0 where that is not worth a finding."""
     walls = [found.parts[number - 1].account.wall_ns for number in slow]
     more = sum(walls) - len(walls) * spread.median_ns
-    is_told = stakes.share(trace, more) >= _FOUND_SHARE or max(walls) >= _STANDS_OUT * spread.median_ns
+    share = stakes.share(trace, more)
+    stands_out = max(walls) >= _STANDS_OUT * spread.median_ns and share >= _LEAST_SHARE
+    is_told = share >= _FOUND_SHARE or stands_out
     return more if is_told else 0.0
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from llmtop import settings
 from llmtop.analysis.series.readings import own_gpus
-from llmtop.facts import SETTINGS_OF
+from llmtop.capability import capabilities, tensor_types
+from llmtop.facts import SETTINGS_OF, GpuFact
 from llmtop.frozen import frozen
 from llmtop.model import Feature, Trace, TrackKind, Unknown
 from llmtop.settings import keys_of
@@ -116,7 +117,7 @@ def switch_on(trace: Trace, feature: Feature, words: str) -> str:
 def change(trace: Trace, feature: Feature, words: str) -> str:
     """Advice to set something otherwise, with this engine's way to do so; empty where it cannot be.
 
-    Of a server whose engine is not known the words alone are said.
+    Of a server whose engine is not known the words alone are said, and where the way names fp8 and its GPUs lack that.
     """
     facts = _facts(trace)
     if feature in _OF_GPUS and not own_gpus(trace):
@@ -124,7 +125,12 @@ def change(trace: Trace, feature: Feature, words: str) -> str:
     if facts is None:
         return words
     how = facts.get(keys_of(feature).change)
-    return f"{words} ({how})" if isinstance(how, str) else ""
+    if not isinstance(how, str):
+        return ""
+    facts_of_gpus = (gpu.facts.get(GpuFact.COMPUTE_CAPABILITY) for gpu in own_gpus(trace))
+    read = [one for fact in facts_of_gpus if isinstance(fact, str) for one in capabilities(fact)]
+    is_lacking = "fp8" in how and bool(read) and "fp8" not in tensor_types(min(read))
+    return words if is_lacking else f"{words} ({how})"
 
 
 def one_of(*options: str, otherwise: str = "") -> str:

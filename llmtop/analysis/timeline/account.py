@@ -19,10 +19,12 @@ from llmtop.analysis.timeline.sums import (
     GRAPHS_UNTRACED,
     INSIDE,
     LOST,
+    MIGRATION,
     NOT_LAUNCHED,
     NOT_TRACED,
     QUEUED,
     START_NS,
+    UNTOUCHED,
     Flags,
     IdlePieces,
     IdleSums,
@@ -33,7 +35,7 @@ from llmtop.analysis.timeline.sums import (
 from llmtop.analysis.timeline.work import GpuWork, busy_over_time, work_by_gpu
 from llmtop.columns import is_long
 from llmtop.frozen import frozen
-from llmtop.model import Missing, Trace, TrackId, Unknown
+from llmtop.model import MIGRATED, Missing, Trace, TrackId, Unknown
 
 STEPS = 60
 """Of the picture of a GPU's time: what a line of 80 columns has room for."""
@@ -54,6 +56,7 @@ class IdlePart:
             what it had.
         is_short: Whether the gaps are as short as a launch explains (`LAUNCH_GAP_NS`).
         before_graph: Whether what came next was the first work of a graph launch.
+        is_start: Whether it is the time before the GPU's first work: it comes once, whatever the program does.
         functions: Where CPU samples in this time stood, the most frequent first, with their number.
         ranges: Of calls, the time by the innermost NVTX range in which they were made, the longest first.
     """
@@ -66,6 +69,7 @@ class IdlePart:
     drained_by: Cause | None = None
     is_short: bool = False
     before_graph: bool = False
+    is_start: bool = False
     functions: tuple[tuple[str, int], ...] = ()
     ranges: tuple[tuple[str, int], ...] = ()
 
@@ -159,9 +163,10 @@ def _reasons(trace: Trace) -> Iterator[Missing]:
 
 
 def _part(label: Label, added: Sum, flags: Flags) -> IdlePart:
-    drained_by, is_short, before_graph = flags
-    told = (tuple(sorted(counted.items(), key=_most)[:_TOLD]) for counted in (added.functions, added.ranges))
-    return IdlePart(*label, added.ns, added.gaps, added.longest_ns, drained_by, is_short, before_graph, *told)
+    told = tuple(tuple(sorted(counted.items(), key=_most)[:_TOLD]) for counted in (added.functions, added.ranges))
+    return IdlePart(
+        *label, added.ns, added.gaps, added.longest_ns, **flags._asdict(), functions=told[0], ranges=told[1]
+    )
 
 
 def _most(counted: tuple[str, int]) -> tuple[int, str]:
@@ -181,7 +186,7 @@ def _parts(sums: IdleSums) -> tuple[IdlePart, ...]:
 
 
 def _largest(part: IdlePart) -> tuple[object, ...]:
-    return -part.ns, part.cause, part.name, part.drained_by or "", part.is_short, part.before_graph
+    return -part.ns, part.cause, part.name, part.drained_by or "", part.is_short, part.before_graph, part.is_start
 
 
 @lru_cache(maxsize=1)
@@ -260,11 +265,12 @@ def _add(sums: IdleSums, work: GpuWork, host: Host, graphs: Mapping[int, int], i
     since, until = work.reach[i - 1], work.starts[i]
     launch = host.launch(work.joins[i])
     sums.count(until - since, since, None if launch is None else launch[1])
-    whole: Flags = None, until - since <= LAUNCH_GAP_NS, False
+    whole = Flags(None, until - since <= LAUNCH_GAP_NS)
     if _is_inside(work, i, launch, graphs):
         sums.add(whole, INSIDE, since, until, i)
     elif launch is None:
-        sums.add(whole, LOST, since, until, i)
+        moved = MIGRATION if whole.is_short else UNTOUCHED
+        sums.add(whole, moved if work.joins[i] == MIGRATED else LOST, since, until, i)
     else:
         dark = host.dark_from(work, i, launch)
         sums.add(whole, DARK, dark, until, i)
@@ -281,15 +287,15 @@ def _add_outer(sums: IdleSums, work: GpuWork, host: Host, start: int, end: int) 
     before = opens[0].untraced_graph(start, opens[1]) if opens is not None else None
     after = closes[0].untraced_graph(closes[1], end) if closes is not None else None
     lit_until, dark_from = first if before is None else min(before, first), end if after is None else max(after, last)
-    outer: Flags = None, False, False
+    outer, before_first = Flags(), Flags(is_start=True)
     if opens is None:
-        sums.add(outer, _BEFORE, start, lit_until, len(work))
+        sums.add(before_first, _BEFORE, start, lit_until, len(work))
     else:
         thread, asked = opens[0], min(max(opens[1], start), lit_until)
-        _add_pieces(sums, outer, thread, thread.pieces_before(start, asked, _BEFORE), len(work))
-        sums.add(outer, QUEUED if lit_until - asked > START_NS else _BEFORE, asked, lit_until, len(work))
+        _add_pieces(sums, before_first, thread, thread.pieces_before(start, asked, _BEFORE), len(work))
+        sums.add(before_first, QUEUED if lit_until - asked > START_NS else _BEFORE, asked, lit_until, len(work))
     sums.add(outer, (Cause.NO_WORK, AFTER), last, dark_from, len(work))
-    sums.add(outer, DARK, lit_until, first, len(work))
+    sums.add(before_first, DARK, lit_until, first, len(work))
     sums.add(outer, DARK, dark_from, end, len(work))
 
 
@@ -321,7 +327,7 @@ def _add_gap(sums: IdleSums, launch: Launch, since: int, until: int, gap: int) -
     thread, returned, is_graph = launch
     asked = min(max(returned, since), until)
     drained_by = thread.drained_by(since) if asked > since else None
-    flags = drained_by, until - since <= LAUNCH_GAP_NS, is_graph
+    flags = Flags(drained_by, until - since <= LAUNCH_GAP_NS, is_graph)
     if asked > since:
         _add_pieces(sums, flags, thread, thread.pieces(since, asked), gap)
     if until > asked:

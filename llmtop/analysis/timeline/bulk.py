@@ -10,8 +10,20 @@ import numpy as np
 
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.analysis.timeline.host import DRAINING, LAUNCH_GAP_NS, HostThread, Label, Layer
-from llmtop.analysis.timeline.sums import INSIDE, LATENCY, LOST, QUEUED, START_NS, TURNAROUND, Flags, IdleSums
+from llmtop.analysis.timeline.sums import (
+    INSIDE,
+    LATENCY,
+    LOST,
+    MIGRATION,
+    QUEUED,
+    START_NS,
+    TURNAROUND,
+    UNTOUCHED,
+    Flags,
+    IdleSums,
+)
 from llmtop.frozen import frozen
+from llmtop.model import MIGRATED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,7 +61,10 @@ def add_gaps(sums: IdleSums, work: GpuWork, host: Host, graphs: Mapping[int, int
         _count(sums, lit)
         inside = _inside(lit, joins[part][~is_dark], joins[part - 1][~is_dark], graphs)
         _add_whole(sums, lit.only(inside), INSIDE)
-        _add_whole(sums, lit.only(~inside & (lit.thread < 0)), LOST)
+        lost, moved = ~inside & (lit.thread < 0), joins[part][~is_dark] == MIGRATED
+        _add_whole(sums, lit.only(lost & ~moved), LOST)
+        _add_whole(sums, lit.only(lost & moved & (lit.length <= LAUNCH_GAP_NS)), MIGRATION)
+        _add_whole(sums, lit.only(lost & moved & (lit.length > LAUNCH_GAP_NS)), UNTOUCHED)
         for i, thread in enumerate(threads):
             if (own := ~inside & (lit.thread == i)).any():
                 _add_parts(sums, lit.only(own), thread)
@@ -131,7 +146,7 @@ def _add_whole(sums: IdleSums, gaps: _Gaps, label: Label) -> None:
     for is_short in (False, True):
         lengths = gaps.length[(gaps.length <= LAUNCH_GAP_NS) == is_short]
         if len(lengths):
-            sums.by_flags[None, is_short, False][label].add_gaps(int(lengths.sum()), len(lengths), int(lengths.max()))
+            sums.by_flags[Flags(None, is_short)][label].add_gaps(int(lengths.sum()), len(lengths), int(lengths.max()))
 
 
 class _SpanColumns:
@@ -292,7 +307,7 @@ def _add_details(
 
 
 def _flags(code: int) -> Flags:
-    return _DRAINED[code >> 2], bool(code & 2), bool(code & 1)
+    return Flags(_DRAINED[code >> 2], bool(code & 2), bool(code & 1))
 
 
 def _waiting(gaps: _Gaps, asked: Column, numbers: dict[Label, int]) -> _Pieces:

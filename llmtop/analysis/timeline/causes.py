@@ -21,6 +21,7 @@ class Cause(StrEnum):
     LOADING = "code-loading"
     GRAPH_BUILD = "graph-building"
     CALL = "cuda-call"
+    MIGRATION = "page-migration"
     OS = "os-call"
     DESCHEDULED = "descheduled"
     OWN_CODE = "own-code"
@@ -42,6 +43,7 @@ TITLES = {
     Cause.LOADING: "code loaded or compiled",
     Cause.GRAPH_BUILD: "graph built",
     Cause.CALL: "other CUDA call",
+    Cause.MIGRATION: "between page migrations",
     Cause.OS: "OS call",
     Cause.DESCHEDULED: "off its CPU",
     Cause.OWN_CODE: "host code",
@@ -65,6 +67,7 @@ MEANINGS = {
     Cause.LOADING: "code was loaded or compiled: at the first use of a kernel, or because new ones are made",
     Cause.GRAPH_BUILD: "a CUDA graph was captured, instantiated or changed",
     Cause.CALL: "the launching thread was in another CUDA call",
+    Cause.MIGRATION: "the driver moved pages of managed memory one after the other, as code touched them",
     Cause.OS: "the launching thread was in a call of the operating system, or blocked between two calls on files",
     Cause.DESCHEDULED: "the launching thread was off its CPU, in no call that was traced",
     Cause.OWN_CODE: "the launching thread ran code, the program's own or a library's, in no call that was traced",
@@ -83,6 +86,7 @@ PALETTE = {
     Cause.LATENCY: (2, 3),
     Cause.OWN_CODE: (3, 1),
     Cause.CALL: (3, 2),
+    Cause.MIGRATION: (5, 3),
     Cause.OS: (5, 1),
     Cause.DESCHEDULED: (5, 2),
     Cause.GRAPH: (6, 1),

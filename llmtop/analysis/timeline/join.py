@@ -120,9 +120,9 @@ class _Part:
         return on_clock(column, self._clock.offset_ns, self._clock.drift, self._clock.since_ns)
 
     def joins(self, column: array[int]) -> array[int]:
-        """Join keys that no other file has; -1 stays what it is."""
+        """Join keys that no other file has; those below 0 stay what they are."""
         highest = (1 << 62) // self._of
-        return array("q", (one * self._of + self._place if 0 <= one < highest else -1 for one in column))
+        return array("q", (one * self._of + self._place if 0 <= one < highest else min(one, -1) for one in column))
 
     def whole_track(self, track: Track) -> Track:
         """A track as it is in the whole; processes and threads, which have no GPU above them, with the rank's name."""

@@ -42,6 +42,8 @@ _FEWEST_STEPS = 6
 """After the first one, which may warm up: fewer that grow may do so by chance."""
 _LEAST_GROWTH = 0.01
 """Of the peak, over all steps."""
+_LEAST_GROWN = 1 << 18
+"""Bytes over all steps: less is no leak that anybody would look for. Ours."""
 NOT_TOLD = "not told"
 BEFORE = "from before the capture"
 OUTSIDE = "outside ranges and operators"
@@ -313,7 +315,7 @@ def _growth(trace: Trace, pool: MemoryPool, held: Sequence[_Holding], names: Map
     if len(ends) <= _FEWEST_STEPS:
         return None
     added = [after - before for before, after in pairwise(map(pool.at, ends))]
-    if min(added) <= 0 or sum(added) < _LEAST_GROWTH * pool.peak:
+    if min(added) <= 0 or sum(added) < max(_LEAST_GROWN, _LEAST_GROWTH * pool.peak):
         return None
     by_name: dict[str, int] = defaultdict(int)
     for one in held:

@@ -29,7 +29,7 @@ from llmtop.analysis.timeline.ranges import (
 )
 from llmtop.analysis.timeline.work import work_by_gpu
 from llmtop.frozen import frozen
-from llmtop.model import SpanKind, Unknown
+from llmtop.model import KINETO, SpanKind, Unknown
 from llmtop.text import is_operator, range_name
 from llmtop.units import percent
 
@@ -46,6 +46,10 @@ _REGULAR = 0.8
 """The share of repetitions that have to be so near."""
 _AS_GOOD = 0.995
 """A shorter period is taken where it repeats as well as the best one but for this."""
+_LONGER = 3
+"""Times the middle pause between kernels, from which on one before a repetition is that between two passes. Ours."""
+_BRIEF_NS = 2000
+"""What the GPU takes from one kernel to the next by itself: less is no pause."""
 _TOGETHER = (1, 2, 4, 8, 16)
 """How many kernels together tell where a step begins; the fewest that do."""
 _FOLLOWING = 4
@@ -292,6 +296,8 @@ def _of_stream(trace: Trace, spans: SpanTable, stream: TrackId, rows: Sequence[i
     if sureness < COVERED:
         return None
     begins = [spans.start_ns[rows[cut]] for cut in cuts if cut < len(rows)]
+    if trace.origin.kind == KINETO and not _are_passes(trace, begins, _pauses(trace, spans, stream, rows), period):
+        return None
     ends = begins[1:] if len(begins) == len(cuts) else [*begins[1:], max(spans.end_ns[i] for i in rows[cuts[-2] :])]
     name_id = spans.name_id[rows[cuts[0]]]
     name = spans.names[name_id] if trace.kernels is None else trace.kernels.functions[name_id]
@@ -300,6 +306,26 @@ def _of_stream(trace: Trace, spans: SpanTable, stream: TrackId, rows: Sequence[i
         "of them come in the same order, with the same grids, in the step before"
     )
     return Steps(tuple(_unmarked(trace, stream, zip(begins, ends, strict=False))), found, sureness)
+
+
+def _are_passes(trace: Trace, begins: Sequence[int], pauses: Sequence[int], period: _Period) -> bool:
+    """Whether repetitions are passes of a model, and not the layers within one: something happens between passes.
+
+    A result is copied to the host in most of them, a range of the program recurs with them, or the GPU waits longer
+    where they begin than between their kernels.
+    """
+    copies = trace.spans.get(SpanKind.MEMCPY)
+    to_host = [] if copies is None else [i for i, name in enumerate(copies.names) if "DtoH" in name]
+    if copies is not None and to_host:
+        at = sorted(start for start, name in zip(copies.start_ns, copies.name_id, strict=True) if name in to_host)
+        with_copy = sum(bisect_left(at, after) > bisect_left(at, begin) for begin, after in pairwise(begins))
+        if with_copy >= _REGULAR * (len(begins) - 1):
+            return True
+    ranges = trace.spans.get(SpanKind.NVTX)
+    often = Counter() if ranges is None else Counter(ranges.names[i] for i in ranges.name_id)
+    if any(abs(times - len(begins)) <= 1 for times in often.values()):
+        return True
+    return period.pause_ns > _LONGER * max(median(pauses), _BRIEF_NS)
 
 
 def _period(trace: Trace, spans: SpanTable, stream: TrackId, rows: Sequence[int]) -> _Period | None:

@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple
 
 from llmtop.analysis.timeline.causes import Cause
 from llmtop.analysis.timeline.host import LAUNCH_GAP_NS, Label
@@ -22,6 +22,8 @@ NOT_LAUNCHED = "its launch is not in the capture"
 NOT_TRACED = "outside CUDA calls"
 GRAPHS_UNTRACED = "after graph launches whose work is not in the capture"
 INSIDE, LOST, DARK = (Cause.GRAPH, ""), (Cause.UNKNOWN, NOT_LAUNCHED), (Cause.UNKNOWN, GRAPHS_UNTRACED)
+MIGRATION, UNTOUCHED = (Cause.MIGRATION, ""), (Cause.NO_WORK, "until managed memory was touched")
+"""Before a page migration: a gap as short as the driver takes from one to the next, and a longer one."""
 LATENCY, TURNAROUND, QUEUED = (Cause.LATENCY, ""), (Cause.TURNAROUND, ""), (Cause.QUEUED, "")
 
 
@@ -58,8 +60,13 @@ class Sum:
         self.longest_ns = max(self.longest_ns, longest_ns)
 
 
-Flags: TypeAlias = tuple[Cause | None, bool, bool]
-"""What all parts of a gap share: `drained_by`, `is_short` and `before_graph` of `IdlePart`."""
+class Flags(NamedTuple):
+    """What all parts of a gap share, as `IdlePart` has it."""
+
+    drained_by: Cause | None = None
+    is_short: bool = False
+    before_graph: bool = False
+    is_start: bool = False
 
 
 @frozen

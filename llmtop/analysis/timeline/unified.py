@@ -26,15 +26,18 @@ class UnifiedPage:
     Attributes:
         address: As it is written, in hexadecimal digits; empty for all.
         to_gpu, to_cpu: Bytes; `ns` is how long their copies took.
-        cpu_faults, gpu_faults: How many page faults.
+        cpu_faults, gpu_faults: How many page faults; None where they were not recorded.
+        in_moves, out_moves: How many migrations to GPUs, and to the CPU.
     """
 
     address: str
     to_gpu: int = 0
     to_cpu: int = 0
     ns: int = 0
-    cpu_faults: int = 0
-    gpu_faults: int = 0
+    cpu_faults: int | None = None
+    gpu_faults: int | None = None
+    in_moves: int = 0
+    out_moves: int = 0
 
     @property
     def moved(self) -> int:
@@ -67,12 +70,17 @@ def unified_memory(trace: Trace) -> UnifiedMemory | None:
     if not sums:
         return None
     addresses = dict.fromkeys(address for address, _ in sums if address)
-    pages = sorted((_page(sums, address) for address in addresses), key=lambda one: (-one.moved, one.address))
-    return UnifiedMemory(_page(sums, ""), tuple(pages), tuple(instructions.most_common()))
+    has_faults = SpanKind.PAGE_FAULT in trace.spans
 
+    def page(address: str) -> UnifiedPage:
+        to_gpu, to_cpu, ns, cpu, gpu, in_moves, out_moves = (
+            sums[address, what] for what in ("to_gpu", "to_cpu", "ns", "cpu", "gpu", "to_gpu_moves", "to_cpu_moves")
+        )
+        of_cpu, of_gpu = (cpu, gpu) if has_faults else (None, None)
+        return UnifiedPage(address, to_gpu, to_cpu, ns, of_cpu, of_gpu, in_moves, out_moves)
 
-def _page(sums: Counter[tuple[str, str]], address: str) -> UnifiedPage:
-    return UnifiedPage(address, *(sums[address, what] for what in ("to_gpu", "to_cpu", "ns", "cpu", "gpu")))
+    pages = sorted(map(page, addresses), key=lambda one: (-one.moved, one.address))
+    return UnifiedMemory(page(""), tuple(pages), tuple(instructions.most_common()))
 
 
 def _migrated(trace: Trace) -> Iterator[tuple[str, str, int]]:
@@ -86,6 +94,7 @@ def _migrated(trace: Trace) -> Iterator[tuple[str, str, int]]:
             address = str(copies.notes.get(row, {}).get(NOTED_ADDRESS, "(not told)"))
             moved = copies.amount[row]
             yield address, wanted[name], int(moved) if moved == moved else 0
+            yield address, f"{wanted[name]}_moves", 1
             yield address, "ns", copies.end_ns[row] - copies.start_ns[row]
 
 
@@ -116,7 +125,19 @@ def unified_lines(found: UnifiedMemory) -> Iterator[str]:
 
 def _page_text(page: UnifiedPage) -> str:
     rate = f" at {si(page.moved * 1e9 / page.ns, 'B/s')}" if page.ns and page.moved else ""
-    return (
-        f"{binary_bytes(page.to_gpu)} moved to GPUs and {binary_bytes(page.to_cpu)} to the CPU{rate}, "
-        f"{count(page.cpu_faults)} CPU and {count(page.gpu_faults)} GPU page faults"
+    moved = (
+        f"{binary_bytes(page.to_gpu)} moved to GPUs ({count(page.in_moves)} times) and {binary_bytes(page.to_cpu)} to "
+        f"the CPU ({count(page.out_moves)} times){rate}"
     )
+    if page.cpu_faults is None or page.gpu_faults is None:
+        return moved
+    return f"{moved}, {count(page.cpu_faults)} CPU and {count(page.gpu_faults)} GPU page faults"
+
+
+def migrations(trace: Trace) -> int:
+    """How many of the copies of a capture are page migrations, which no call of the program asked for as a copy."""
+    copies = trace.spans.get(SpanKind.MEMCPY)
+    if copies is None:
+        return 0
+    moved = {i for i, name in enumerate(copies.names) if name.startswith("migration")}
+    return sum(name in moved for name in copies.name_id) if moved else 0
