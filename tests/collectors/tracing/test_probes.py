@@ -112,16 +112,16 @@ def all_are_probed(report: dict[str, Any]) -> bool:
 
 
 def test_calls_into_libcuda_are_counted_and_timed(cuda_program: Path) -> None:
-    looked = seen(cuda_program, "plain", "60", "200", before=all_are_probed)
+    looked = seen(cuda_program, "plain", "60", "50", before=all_are_probed)
     functions = {entry[1]: entry[2:] for entry in looked.probes.all("functions")}
     assert {name: entry[0] for name, entry in functions.items()} == {
-        "cuLaunchKernel": 1600,
-        "cuGraphLaunch": 200,
-        "cuStreamSynchronize": 200,
+        "cuLaunchKernel": 400,
+        "cuGraphLaunch": 50,
+        "cuStreamSynchronize": 50,
     }
-    assert functions["cuStreamSynchronize"][1] >= 200 * 2_000_000
-    assert functions["cuLaunchKernel"][1] >= 1600 * 2_000
-    assert sum(functions["cuLaunchKernel"][2].values()) == 1600
+    assert functions["cuStreamSynchronize"][1] >= 50 * 2_000_000
+    assert functions["cuLaunchKernel"][1] >= 400 * 2_000
+    assert sum(functions["cuLaunchKernel"][2].values()) == 400
     calls = {entry[1] for entry in looked.probes.all("calls")}
     assert calls
     assert not calls & set(TRAPS["x86_64"].values()), "what the probes do is no system call of the program's"
@@ -204,37 +204,6 @@ def test_what_is_hot_when_llmtop_comes_is_let_go_of_before_it_has_cost_much() ->
     assert cost_s < 0.1, "of which the first look, a twentieth of a second, may take a third"
     looked_ns = later["observed"]["scheduler"] - settled["observed"]["scheduler"]
     assert 0 < looked_ns < 0.3 * (later["t"] - settled["t"])
-
-
-@measured_again
-def test_sampled_launches_of_a_server_that_steps_are_right_within_some_per_cent(cuda_program: Path) -> None:
-    """Waits are cheap and all counted, launches are not: how many a step has is known from a few steps."""
-    options = ["--budget", "0.002"]
-    with Workload(cuda_program, "plain", "0") as program, probing(program.pid, options=options) as probes:
-        program.start()
-        probes.until(lambda report: "steps" in report.get("unprobed", {}).get("sampled", ""))
-        thread = [program.pid, program.pid]
-        start, before = program.ask().threads["worker"]["launches"], len(probes.said)
-        probes.until(lambda _: len(probes.said) - before > 20)
-        grown = program.ask().threads["worker"]["launches"] - start
-        report = probes.next()
-    ((_, _, kinds),) = report["sampled"]
-    assert kinds == ["launches"]
-    told = [entry[2] for one in probes.said[before:] for entry in one.get("in_libraries", ()) if entry[:2] == thread]
-    assert told[-1] - told[0] == pytest.approx(grown, rel=0.05)
-
-
-def test_what_the_driver_says_too_is_given_up_first(cuda_program: Path) -> None:
-    """The runtime's calls end in the driver's: without probes on them nothing is lost but their names."""
-    options = ["--budget", "0.005"]
-    with Workload(cuda_program, "runtime", "0") as program, probing(program.pid, options=options) as probes:
-        probes.until(all_are_probed)
-        program.start()
-        report = probes.until(lambda report: "runtime" in report.get("unprobed", ()))
-    ((pid, names),) = report["uncounted"]
-    assert pid == program.pid
-    assert "cudaLaunchKernel" in names
-    assert not {"cuLaunchKernel", "cuStreamSynchronize"} & set(names)
 
 
 def test_light_probes_count_calls_and_follow_threads(workload: Path) -> None:

@@ -190,18 +190,6 @@ def test_launches_are_counted_by_thread_once(cuda: Seen, mode: str) -> None:
 
 
 @pytest.fixture
-def starving(kernel_probes: None, workload: Path) -> Looks[Seen]:
-    return looks_at({"starve": (workload, "starve", "0", "3")})
-
-
-@measured_again
-def test_threads_that_share_a_cpu_wait_in_its_queue(starving: Seen) -> None:
-    for thread in ("worker", "rival 1", "rival 2"):
-        assert_agrees(starving, "starve", thread, None)
-        assert starving.shares("starve", thread).run_queue > 0.5
-
-
-@pytest.fixture
 def fighting(kernel_probes: None) -> Looks[Seen]:
     return looks_at({"fight": (sys.executable, WORKLOADS / "gil_fight.py")})
 
