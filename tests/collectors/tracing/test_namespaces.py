@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from llmtop import procfs
+from llmtop.collectors.privileges import pid_namespace
+from llmtop.model import Unknown
 from tests.collectors.tracing.probes import eventually, needs_unshare, probing
 from tests.workloads.noise import measured_again
 from tests.workloads.programs import Workload, started
@@ -34,6 +36,8 @@ TRUTHS = (
 def contained(*argv: str | Path) -> Iterator[tuple[Workload, int]]:
     """A workload in a PID namespace of its own, and its PID as this process sees it."""
     needs_unshare(*OWN)
+    if isinstance(why := pid_namespace(), Unknown):
+        pytest.skip(f"from within a PID namespace none further in can be watched: {why.reason}")
     with Workload("unshare", "--kill-child", *OWN, *argv) as program:
         (pid,) = procfs.family().descendants(program.pid)
         yield program, pid
