@@ -207,3 +207,12 @@ def test_the_busier_thread_is_first() -> None:
     assert not isinstance(loops, Unknown)
     assert [loop.track for loop in loops] == [ENGINE, other]
     assert loops[1].name == "9/9"
+
+
+def test_the_thread_that_makes_steps_now_is_first_however_long_another_took_at_the_start() -> None:
+    """A vLLM with TP=2: one rank compiled for 20 s and launches nothing that is seen since; the other decodes."""
+    compiles = rounds_of([Round(ns=500 * MS)] * 41, ids.thread(8, 8))
+    decodes = rounds_of([Round(ns=5 * MS)] * 3000, ENGINE, start_ns=30_000 * MS)
+    loops = engine_loops(trace_of({**compiles, **decodes}))
+    assert not isinstance(loops, Unknown)
+    assert [loop.track for loop in loops] == [ENGINE, ids.thread(8, 8)]

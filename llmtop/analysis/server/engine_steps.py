@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from llmtop.model import Metric, Trace, TrackId
 
 WINDOW_NS = 60 * NS_PER_S
+_NEWEST_NS = 15 * NS_PER_S
 FEWEST = 20
 """Steps from which something is said of how long they usually take."""
 MOST = 4000
@@ -104,7 +105,11 @@ class EngineLoop:
 
 
 def engine_loops(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[EngineLoop, ...] | Unknown:
-    """The threads that make steps, the one with most of the launched work first."""
+    """The threads that make steps: first the one whose steps took most of the last 15 s, then of the whole window.
+
+    A thread that compiled kernels and captured graphs while the server started has the longest steps of the minute, and
+    may have none since.
+    """
     tracks = [track for track, name in trace.series if name == v.THREAD_ROUND.name]
     if not tracks:
         return _without_gpu(trace) or told_why_unseen(trace, *_TELL_WHY) or _NO_ROUNDS
@@ -115,7 +120,8 @@ def engine_loops(trace: Trace, window_ns: int = WINDOW_NS) -> tuple[EngineLoop, 
             "send the server requests, or wait",
             UnknownKind.PASSING,
         )
-    return tuple(sorted(loops, key=_weight, reverse=True))
+    newest_ns = trace.end_ns - _NEWEST_NS
+    return tuple(sorted(loops, key=lambda loop: (_time_since(loop, newest_ns), _time_since(loop, 0)), reverse=True))
 
 
 def _without_gpu(trace: Trace) -> Unknown | None:
@@ -124,8 +130,8 @@ def _without_gpu(trace: Trace) -> Unknown | None:
     return None if why is None else replace(why, reason=f"steps are found by waits for a GPU: {why.reason}")
 
 
-def _weight(loop: EngineLoop) -> float:
-    return math.fsum(step.time_ns for step in loop.steps)
+def _time_since(loop: EngineLoop, start_ns: int) -> float:
+    return math.fsum(step.time_ns for step in loop.steps if step.start_ns >= start_ns)
 
 
 def _loop(trace: Trace, track: TrackId, window_ns: int) -> EngineLoop:
