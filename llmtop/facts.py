@@ -245,6 +245,9 @@ class OriginFact:
     """With that: seconds from its first moment to its last one."""
     COMPUTE_CAPABILITY: Final = "compute capability"
     """Of GPUs that have no track with `GpuFact.COMPUTE_CAPABILITY`: "8.6", or several with commas."""
+    MODULE_LOADING: Final = "CUDA_MODULE_LOADING"
+    ALLOCATOR: Final = "PYTORCH_CUDA_ALLOC_CONF"
+    """Variables of the program's environment, as a capture has them."""
     GPU_VENDOR: Final = "GPU vendor"
     """Said of a capture whose GPUs are not of NVIDIA: other tools look into them."""
 

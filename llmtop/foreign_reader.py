@@ -24,6 +24,7 @@ import stat
 import struct
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 _OPENAT2 = 437
 """The same on all machines (include/uapi/asm-generic/unistd.h)."""
@@ -93,22 +94,24 @@ def walked(root: int, path: str) -> int:
     """The same where the kernel has no openat2(2): name by name, each opened in the folder that was opened before."""
     folders, links = [root], 0
     left = path.split("/")[::-1]
-    while left:
-        name = left.pop()
-        if name == "..":
-            folders = folders[: max(1, len(folders) - 1)]
-        elif name not in ("", "."):
-            found = os.open(name, _PATH | os.O_NOFOLLOW, dir_fd=folders[-1])
-            if not stat.S_ISLNK(os.fstat(found).st_mode):
-                folders.append(found)
-                continue
-            links += 1
-            if links > _MOST_LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-            target = os.readlink("", dir_fd=found)
-            folders = folders[:1] if target.startswith("/") else folders
-            left += target.split("/")[::-1]
-    return folders[-1]
+    with ExitStack() as opened:
+        while left:
+            name = left.pop()
+            if name == "..":
+                folders = folders[: max(1, len(folders) - 1)]
+            elif name not in ("", "."):
+                found = os.open(name, _PATH | os.O_NOFOLLOW, dir_fd=folders[-1])
+                opened.callback(os.close, found)
+                if not stat.S_ISLNK(os.fstat(found).st_mode):
+                    folders.append(found)
+                    continue
+                links += 1
+                if links > _MOST_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                target = os.readlink("", dir_fd=found)
+                folders = folders[:1] if target.startswith("/") else folders
+                left += target.split("/")[::-1]
+        return os.dup(folders[-1])
 
 
 def may_be_read(state: os.stat_result, identity: Identity) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llmtop.facts import CONFIG_NUMBERS, CONFIG_TEXTS
 from llmtop.frozen import frozen
 from llmtop.model import TrackKind
-from llmtop.recording.fields import FIELDS, OF_SOURCES, QUOTING, Field, fact, name_of
+from llmtop.recording.fields import FIELDS, OF_SOURCES, QUOTING, FieldKind, fact, name_of
 from llmtop.recording.own_words import CHUNK, is_own
 from llmtop.text import REDACTED, group_name, redact
 from llmtop.vocabulary import parted
@@ -58,14 +58,14 @@ class SecretKind(StrEnum):
 ASKED_FOR: Final = frozenset({SecretKind.MODEL, SecretKind.GPU, SecretKind.PROGRAM})
 """What stays unless everything is to be anonymous."""
 _MAY_BE_WORDS: Final = ASKED_FOR | {SecretKind.LOG, SecretKind.FOLDER, SecretKind.KEY, SecretKind.NAME}
-_OF_FIELD: Final[Mapping[Field, SecretKind]] = {
-    Field.COMMAND: SecretKind.COMMAND,
-    Field.LOG: SecretKind.LOG,
-    Field.FOLDER: SecretKind.FOLDER,
-    Field.HOST: SecretKind.HOST,
-    Field.MODEL: SecretKind.MODEL,
-    Field.GPU_ID: SecretKind.GPU,
-    Field.PROGRAM: SecretKind.PROGRAM,
+_OF_FIELD: Final[Mapping[FieldKind, SecretKind]] = {
+    FieldKind.COMMAND: SecretKind.COMMAND,
+    FieldKind.LOG: SecretKind.LOG,
+    FieldKind.FOLDER: SecretKind.FOLDER,
+    FieldKind.HOST: SecretKind.HOST,
+    FieldKind.MODEL: SecretKind.MODEL,
+    FieldKind.GPU_ID: SecretKind.GPU,
+    FieldKind.PROGRAM: SecretKind.PROGRAM,
 }
 _WHOLE: Final = frozenset({SecretKind.COMMAND, SecretKind.LOG, SecretKind.FOLDER})
 """Facts that go as a whole; of the others each value has a name of its own, so that what is one stays one."""
@@ -82,7 +82,7 @@ STAND_IN: Final = re.compile(
     rf"(?:{'|'.join(_NAMES.values())})-\d+|{_COMMAND}|{_CUT}|{re.escape(REDACTED)}|{TAKEN['reason']}"
 )
 """What stands for what was taken out."""
-_STAYING: Final = frozenset({Field.NAME, Field.CODE, Field.METRIC, Field.DEVICE})
+_STAYING: Final = frozenset({FieldKind.NAME, FieldKind.CODE, FieldKind.METRIC, FieldKind.DEVICE})
 """Names that sentences may have too."""
 
 _HOME: Final = re.compile(r"/(?:home|Users)/([^/\s'\":,;()]+)")
@@ -163,8 +163,8 @@ class Secrets:
         """Those of them that may stand in sentences, and so are no secrets by what else is known."""
         self._found: set[str] = set()
         """What the search of a copy has found: without the case, and sought as such."""
-        self._learnt: set[tuple[Field, str]] = set()
-        self._shared: dict[tuple[Field, str], tuple[Any, Counter[tuple[SecretKind, str, str, bool]]]] = {}
+        self._learnt: set[tuple[FieldKind, str]] = set()
+        self._shared: dict[tuple[FieldKind, str], tuple[Any, Counter[tuple[SecretKind, str, str, bool]]]] = {}
         """What texts have become, and what was taken out of each: most stand in a recording many times."""
         self._pattern: re.Pattern[str] | None = None
         self._seen: Counter[tuple[SecretKind, str, str, bool]] = Counter()
@@ -215,22 +215,22 @@ class Secrets:
             for pattern in (_URL_HOST, _IPV4, _IPV6, _MAIL):
                 for found in pattern.finditer(value):
                     self._note(SecretKind.ADDRESS, found[found.re.groups])
-            kind = SecretKind.NAME if field is Field.ID and not _ID.match(value) else _OF_FIELD.get(field)
+            kind = SecretKind.NAME if field is FieldKind.ID and not _ID.match(value) else _OF_FIELD.get(field)
             if kind is not None:
                 self._note(kind, (value.partition(":")[2] or value) if kind is SecretKind.NAME else value)
-            if field is Field.FOLDER:  # findings have a cgroup as people call it
+            if field is FieldKind.FOLDER:  # findings have a cgroup as people call it
                 self._note(SecretKind.FOLDER, group_name(value))
             is_staying = field in _STAYING or kind in ASKED_FOR - self._out
             if is_staying:
                 self._named_words.update(self._names_in(field, value))
-            if field is Field.NAME and value:
+            if field is FieldKind.NAME and value:
                 self._keep(value)
 
-    def _names_in(self, field: Field, value: str) -> Iterator[str]:
+    def _names_in(self, field: FieldKind, value: str) -> Iterator[str]:
         """Words of a name that stays."""
-        if field is Field.METRIC:
+        if field is FieldKind.METRIC:
             value = parted(value)[1].replace("|", " ")
-        if field is Field.CODE:  # the function, and the name of its file
+        if field is FieldKind.CODE:  # the function, and the name of its file
             value = value.rpartition("/")[2] if value.startswith("/") else _PATH.sub(r"\1", value)
         for chunk in CHUNK.findall(value):
             for name in {chunk, chunk.rpartition("/")[2]}:
@@ -270,7 +270,7 @@ class Secrets:
         """The same document without what is secret."""
         return self._tree(document, FIELDS)
 
-    def _tree(self, document: Any, fields: Mapping[str, Field]) -> Any:
+    def _tree(self, document: Any, fields: Mapping[str, FieldKind]) -> Any:
         """An object, or several, of whose fields each is of a kind."""
         if isinstance(document, list):
             return [self._tree(one, fields) for one in document]
@@ -289,7 +289,7 @@ class Secrets:
                 found[name] = shared
         return found
 
-    def _value(self, field: Field, value: Any, below: Mapping[str, Field] = FIELDS) -> Any:
+    def _value(self, field: FieldKind, value: Any, below: Mapping[str, FieldKind] = FIELDS) -> Any:
         """What becomes of what a field has; `_GONE` for nothing."""
         if isinstance(value, list):
             shared = (self._value(field, one, below) for one in value)
@@ -299,16 +299,16 @@ class Secrets:
         if isinstance(value, str):
             return self._text(field, value)
         is_number = value is None or isinstance(value, (int, float))
-        return value if is_number and field is not Field.CONFIG else _GONE
+        return value if is_number and field is not FieldKind.CONFIG else _GONE
 
-    def _object(self, field: Field, value: dict[str, Any], below: Mapping[str, Field]) -> Any:
-        if field is Field.TRACKS:
-            return {self._text(Field.ID, id): self._tree(track, FIELDS) for id, track in value.items()}
-        if field is Field.CONFIG:
+    def _object(self, field: FieldKind, value: dict[str, Any], below: Mapping[str, FieldKind]) -> Any:
+        if field is FieldKind.TRACKS:
+            return {self._text(FieldKind.ID, id): self._tree(track, FIELDS) for id, track in value.items()}
+        if field is FieldKind.CONFIG:
             return self._config(value)
-        if field is Field.FACTS:
+        if field is FieldKind.FACTS:
             return self._facts(value)
-        if below is OF_SOURCES and field is Field.OWN and not OF_SOURCES.keys() & value.keys():
+        if below is OF_SOURCES and field is FieldKind.OWN and not OF_SOURCES.keys() & value.keys():
             return {self.prose(name): self._value(field, one, below) for name, one in value.items()}
         return self._tree(value, below)  # of a value that is not known: why
 
@@ -337,7 +337,7 @@ class Secrets:
                 self._count(SecretKind.OTHER, name, "")
         return shared
 
-    def _text(self, field: Field, value: str) -> Any:
+    def _text(self, field: FieldKind, value: str) -> Any:
         """What becomes of a text in a field."""
         known = self._shared.get((field, value))
         if known is None:
@@ -348,7 +348,7 @@ class Secrets:
             self._seen.update(known[1])
         return known[0]
 
-    def _shared_text(self, field: Field, value: str) -> Any:
+    def _shared_text(self, field: FieldKind, value: str) -> Any:
         """A text that is of some kind by its place."""
         kind = _OF_FIELD.get(field)
         if kind in _WHOLE and value:
@@ -357,29 +357,29 @@ class Secrets:
         if kind is not None and value in self._known:
             return self._instead_of(value)
         match field:
-            case Field.NUMBER | Field.TREE | Field.FACTS | Field.TRACKS | Field.CONFIG:
+            case FieldKind.NUMBER | FieldKind.TREE | FieldKind.FACTS | FieldKind.TRACKS | FieldKind.CONFIG:
                 return _GONE
-            case Field.ID:
+            case FieldKind.ID:
                 return self._id(value)
-            case Field.OWN | Field.WHAT if all(map(is_own, CHUNK.findall(value.replace("-", " ")))):
+            case FieldKind.OWN | FieldKind.WHAT if all(map(is_own, CHUNK.findall(value.replace("-", " ")))):
                 return value
-            case Field.OWN | Field.PROSE | Field.WHAT | Field.URL:
+            case FieldKind.OWN | FieldKind.PROSE | FieldKind.WHAT | FieldKind.URL:
                 return self.prose(value)
-            case Field.REMEDY:
+            case FieldKind.REMEDY:
                 return _runnable(self.prose(value))
-            case Field.METRIC:
+            case FieldKind.METRIC:
                 return self._metric(value)
-            case Field.VERSION:
+            case FieldKind.VERSION:
                 found = _VERSION.match(value)
                 return found[0] if found else self.prose(value)
-            case Field.SETTING:
+            case FieldKind.SETTING:
                 shared = self.prose(value)
                 return shared if _CUT not in shared and REDACTED not in shared else TAKEN
-            case Field.PROGRAM:  # without what it was told
+            case FieldKind.PROGRAM:  # without what it was told
                 return self._names(re.sub(r"\s-.*", "", value, flags=re.DOTALL))
-            case Field.GPU_ID if _GPU_ID.match(value):
+            case FieldKind.GPU_ID if _GPU_ID.match(value):
                 return value
-            case Field.DEVICE:
+            case FieldKind.DEVICE:
                 return self._names(value) if max(map(len, value.split()), default=0) <= _DEVICE_WORD else _CUT
             case _:
                 return self._names(value)
@@ -532,8 +532,8 @@ def _runnable(remedy: str) -> str:
 
 
 def _texts(
-    document: Any, fields: Mapping[str, Field] = FIELDS, field: Field = Field.PROSE
-) -> Iterator[tuple[Field, str]]:
+    document: Any, fields: Mapping[str, FieldKind] = FIELDS, field: FieldKind = FieldKind.PROSE
+) -> Iterator[tuple[FieldKind, str]]:
     """All texts, with what their fields are; ids that are names of fields too."""
     if isinstance(document, str):
         yield field, document
@@ -543,11 +543,11 @@ def _texts(
     elif isinstance(document, dict):
         for name, value in document.items():
             below = OF_SOURCES if name == "sources" or fields is OF_SOURCES else FIELDS
-            if field is Field.TRACKS:
-                yield Field.ID, name
-                of = Field.TREE
-            elif field is Field.FACTS:
-                of = fact(name) or Field.PROSE
+            if field is FieldKind.TRACKS:
+                yield FieldKind.ID, name
+                of = FieldKind.TREE
+            elif field is FieldKind.FACTS:
+                of = fact(name) or FieldKind.PROSE
             else:
-                of = fields.get(name) or (name_of(document) if name == "name" else Field.PROSE)
+                of = fields.get(name) or (name_of(document) if name == "name" else FieldKind.PROSE)
             yield from _texts(value, below, of)

@@ -345,7 +345,10 @@ def test_graphs_before_the_first_and_after_the_last_kernel_are_no_lack_of_work(t
 
 def all_told(trace: Trace) -> dict[tuple[str, str], int]:
     """Idle time by cause and name, all of it."""
-    return {(part.cause.value, part.name): part.ns for part in only(trace).parts}
+    found: Counter[tuple[str, str]] = Counter()
+    for part in only(trace).parts:
+        found[part.cause.value, part.name] += part.ns
+    return dict(found)
 
 
 def test_what_was_launched_and_does_not_start_is_no_lack_of_work(capture: Capture, tmp_path: Path) -> None:
@@ -456,8 +459,7 @@ def test_the_first_launch_of_a_public_trace_waits_as_long_as_its_events_say(monk
     us = first["ts"] - call["ts"] - call["dur"]
     assert us > 147_000
     assert all_told(load(path))["queued", ""] == pytest.approx(us * 1000, abs=2)
-    (finding,) = (one for one in diagnose(load(path)).findings if one.rule == "queued-work")
-    assert "does not start" in finding.message
+    assert "queued-work" not in {one.rule for one in diagnose(load(path)).findings}, "it happens once"
 
 
 def test_a_few_graphs_without_work_lie_at_the_edges_of_the_capture(capture: Capture, tmp_path: Path) -> None:

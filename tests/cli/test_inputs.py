@@ -97,8 +97,12 @@ def test_an_archive_of_several_reports_is_these(tmp_path: Path) -> None:
         assert paths == [path / "a", path / "b"]
 
 
-def test_a_folder_without_timelines_has_its_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "README").write_text("hello")
-    (tmp_path / "stacks").write_bytes(FOLDED)
-    assert main(["report", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.splitlines()[:2] == [str(tmp_path / "stacks"), "  folded-stacks"]
+def test_a_folder_without_timelines_has_its_reports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "README").write_text("hello")
+    (tmp_path / "folder" / "stacks").write_bytes(FOLDED)
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", "folder"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == ["folder/stacks", "  folded-stacks"]

@@ -159,7 +159,7 @@ def test_csv_has_a_row_for_each_warp_that_failed() -> None:
         "/srv/llm/crash.cu:3",
     )
     assert (row["block_index_x"], row["thread_index_x"], row["lane"]) == ("4", "53", "21")
-    assert (row["address"], row["instruction"], row["missing"]) == (str(0x7FCA1BE00001), STORE, "")
+    assert (row["address"], row["instruction"], row["missing"]) == (str(0x7FCA1BE00001), f"'{STORE}", "")
 
 
 def test_without_a_disassembler_the_place_is_known_and_the_text_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

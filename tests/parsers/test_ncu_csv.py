@@ -120,8 +120,11 @@ def test_views_of_a_page_are_those_of_its_report(page: str) -> None:
 
     printed, stored = load(shipped(page)), load(DECODE)
     assert limits(printed) == limits(stored)
-    said = [[(one.rule, one.subject) for one in diagnose(trace).findings] for trace in (printed, stored)]
-    assert said[0] == said[1] != []
+    ours, theirs = ({(one.rule, one.subject) for one in diagnose(trace).findings} for trace in (printed, stored))
+    # The page "details" has no stall reasons, without which a grid that is not tiny is not known to be the limit.
+    fewer = {"kernel-small-grid", "kernel-latency-unknown"} if page == "details" else set()
+    assert {rule for rule, _ in ours ^ theirs} == fewer
+    assert len(ours & theirs) > 3
 
 
 def test_a_raw_page_names_the_gpu_and_gives_points_in_the_roofline() -> None:

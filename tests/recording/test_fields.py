@@ -11,7 +11,7 @@ import pytest
 from llmtop import facts, model
 from llmtop.analysis.roofline.model_facts import model_size
 from llmtop.model import Fact, Target
-from llmtop.recording.fields import FACTS, FIELDS, OF_SOURCES, Field, fact
+from llmtop.recording.fields import FACTS, FIELDS, OF_SOURCES, FieldKind, fact
 from llmtop.recording.secrets import Secrets
 from tests.live_traces import TARGET
 
@@ -49,9 +49,9 @@ def test_each_fact_is_decided_on() -> None:
 
 
 def test_of_other_facts_those_of_settings_stay() -> None:
-    assert fact("setting.kv_cache_dtype.source") is Field.PROSE
-    assert fact("told.max_running") is Field.SETTING
-    assert fact("server.failures.remark") is Field.PROSE
+    assert fact("setting.kv_cache_dtype.source") is FieldKind.PROSE
+    assert fact("told.max_running") is FieldKind.SETTING
+    assert fact("server.failures.remark") is FieldKind.PROSE
     assert fact("enable_prefix_caching") is None, "a label of the server's"
     assert fact("setting.zq_tenant") is None
 

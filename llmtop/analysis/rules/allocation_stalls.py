@@ -11,7 +11,8 @@ from llmtop.analysis.rules import idle
 from llmtop.analysis.timeline.causes import Cause
 
 if TYPE_CHECKING:
-    from llmtop.model import Finding, Trace
+    from llmtop.facts import OriginFact
+from llmtop.model import Finding, Trace
 
 id = "allocation-stalls"
 summary = "The GPU idles while the launching thread allocates or frees memory."
@@ -52,7 +53,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _segments(trace: Trace) -> str:
     """The setting, where the program does not have it."""
-    return "" if "expandable_segments:True" in str(trace.origin.facts.get("PYTORCH_CUDA_ALLOC_CONF")) else _SEGMENTS
+    return "" if "expandable_segments:True" in str(trace.origin.facts.get(OriginFact.ALLOCATOR)) else _SEGMENTS
 
 
 def _is_of_host(lost: idle.Stake) -> bool:

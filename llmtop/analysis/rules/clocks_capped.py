@@ -9,7 +9,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.rules.advice import less_arithmetic
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import WINDOW_NS, gpu_names, known, on_gpus, recent_mean, says
-from llmtop.analysis.rules.gpu_limits import Unit, gpu_limits
+from llmtop.analysis.rules.gpu_limits import GpuUnit, gpu_limits
 from llmtop.analysis.rules.needs import lacks_gpu_gauges
 from llmtop.analysis.series.readings import history, mean, own_gpus
 from llmtop.facts import GpuFact
@@ -222,7 +222,7 @@ def _is_highest(trace: Trace, gpu: TrackId) -> bool:
 
 def _slower(trace: Trace, gpu: TrackId) -> float:
     """The share of the clock that is missing where arithmetic limits the GPU; else 0."""
-    is_limit = any(one.track == gpu and one.unit is Unit.ARITHMETIC for one in gpu_limits(trace))
+    is_limit = any(one.track == gpu and one.unit is GpuUnit.ARITHMETIC for one in gpu_limits(trace))
     lost = _missing_clock(trace, gpu)
     return lost if is_limit and lost >= _MUCH else 0.0
 

@@ -10,6 +10,7 @@ from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules import idle
 from llmtop.analysis.timeline.causes import Cause, cause_of_call
 from llmtop.analysis.timeline.host import LAUNCH_GAP_NS
+from llmtop.facts import OriginFact
 from llmtop.model import SpanKind
 from llmtop.units import duration, percent
 
@@ -72,7 +73,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _if_lazy(trace: Trace) -> str:
     """The setting that loads code at once, where the program does not have it."""
-    return "" if str(trace.origin.facts.get("CUDA_MODULE_LOADING")).upper() == "EAGER" else _IF_LAZY
+    return "" if str(trace.origin.facts.get(OriginFact.MODULE_LOADING)).upper() == "EAGER" else _IF_LAZY
 
 
 def _of_loading(trace: Trace, when: _When) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from llmtop.analysis.rules.advice import less_arithmetic
 from llmtop.analysis.rules.base import Unjudged
-from llmtop.analysis.rules.gpu_limits import Unit, findings
+from llmtop.analysis.rules.gpu_limits import GpuUnit, findings
 from llmtop.model import Finding, Trace
 
 id = "compute-bound"
@@ -17,4 +17,4 @@ source = "Williams et al., Roofline (2009); NVIDIA Nsight Compute, SpeedOfLight 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """The tensor cores are at their limit while the GPU works."""
     action = less_arithmetic(trace)
-    yield from findings(id, source, Unit.ARITHMETIC, lambda _dram, _tensor: "compute-bound", action, (), trace)
+    yield from findings(id, source, GpuUnit.ARITHMETIC, lambda _dram, _tensor: "compute-bound", action, (), trace)

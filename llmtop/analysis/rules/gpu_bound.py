@@ -10,7 +10,7 @@ from llmtop.analysis.rules.advice import fewer_bytes, larger_batches, less_arith
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.clocks_capped import holds_arithmetic, power_action
 from llmtop.analysis.rules.evidence import BOUND_PERCENT, busy_percent, recent_mean
-from llmtop.analysis.rules.gpu_limits import Unit, limiting_unit
+from llmtop.analysis.rules.gpu_limits import GpuUnit, limiting_unit
 from llmtop.analysis.rules.needs import has_gpu, lacks_activity, lacks_threads
 from llmtop.analysis.rules.scope import is_watched
 from llmtop.analysis.rules.signals import gpu_activity, is_gpu_busy, is_loaded, says_waiting
@@ -96,7 +96,7 @@ def _action(trace: Trace) -> str:
     """What would make it faster: by which part of the chip is at its limit."""
     unit = limiting_unit(trace)
     if unit is not None:
-        what = one_of(larger_batches(trace), fewer_bytes(trace)) if unit is Unit.MEMORY else less_arithmetic(trace)
+        what = one_of(larger_batches(trace), fewer_bytes(trace)) if unit is GpuUnit.MEMORY else less_arithmetic(trace)
         return f"{unit} is the limit: {what}"
     capped = next((gpu.id for gpu in own_gpus(trace) if holds_arithmetic(trace, gpu.id)), None)
     if capped is not None:

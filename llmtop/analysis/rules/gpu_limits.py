@@ -25,7 +25,7 @@ _STALLED_PERCENT = 45.0
 models at their largest batch (OPT-1.3B) was measured at 48 % (Recasens et al., arXiv:2503.08311, section 4)."""
 
 
-class Unit(StrEnum):
+class GpuUnit(StrEnum):
     """A part of the GPU that can be at its limit."""
 
     MEMORY = "memory"
@@ -42,7 +42,7 @@ class GpuLimit:
     """
 
     track: TrackId
-    unit: Unit | None
+    unit: GpuUnit | None
     dram: float
     tensor: float
     busy_percent: float | None
@@ -58,7 +58,7 @@ def gpu_limits(trace: Trace) -> tuple[GpuLimit, ...]:
     return tuple(found for gpu in own_gpus(trace) if (found := _limit(trace, gpu.id)) is not None)
 
 
-def limiting_unit(trace: Trace) -> Unit | None:
+def limiting_unit(trace: Trace) -> GpuUnit | None:
     """The unit that limits the server's GPUs: the busiest one that is at its limit."""
     limited = [one for one in gpu_limits(trace) if one.unit is not None]
     return max(limited, key=lambda one: max(one.dram, one.tensor)).unit if limited else None
@@ -74,16 +74,16 @@ def _limit(trace: Trace, track: TrackId) -> GpuLimit | None:
     never_rests = (recent_mean(trace, track, v.GPU_SM) or 0.0) >= _NEVER_RESTS_PERCENT
     unit = None
     if tensor >= BOUND_PERCENT and tensor > dram:
-        unit = Unit.ARITHMETIC
+        unit = GpuUnit.ARITHMETIC
     elif dram >= BOUND_PERCENT or (never_rests and dram >= _STALLED_PERCENT and tensor < dram / 2):
-        unit = Unit.MEMORY
+        unit = GpuUnit.MEMORY
     return GpuLimit(track, unit, min(100.0, dram), min(100.0, tensor), busy)
 
 
 def findings(
     rule: str,
     source: str,
-    unit: Unit,
+    unit: GpuUnit,
     name: Callable[[float, float], str],
     action: str,
     evidence: tuple[str, ...],

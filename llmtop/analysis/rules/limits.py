@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.advice import ROOM_IN_KV, fewer_bytes, less_arithmetic, more_room_in_kv, room_in_kv
 from llmtop.analysis.rules.evidence import WINDOW_NS, known, recent_mean, says
-from llmtop.analysis.rules.gpu_limits import Unit, limiting_unit
+from llmtop.analysis.rules.gpu_limits import GpuUnit, limiting_unit
 from llmtop.analysis.rules.preemptions import Preempted, preempted
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, gpu_activity, is_gpu_busy
 from llmtop.analysis.series.readings import counter_rate, history, latest
@@ -147,7 +147,7 @@ def _speed(trace: Trace) -> Limit:
     unit = limiting_unit(trace)
     if unit is None:
         return Limit("the GPU is busy", _says_gpu(trace), "send less load, or add GPUs or a replica")
-    fewer = fewer_bytes(trace) if unit is Unit.MEMORY else less_arithmetic(trace)
+    fewer = fewer_bytes(trace) if unit is GpuUnit.MEMORY else less_arithmetic(trace)
     return Limit(f"the GPU's {unit} is at its limit", _says_gpu(trace), f"{fewer}, add a replica, or send less load")
 
 

@@ -8,7 +8,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.rules.advice import ROOM_IN_KV, fewer_bytes, larger_batches
 from llmtop.analysis.rules.base import Unjudged
 from llmtop.analysis.rules.evidence import known, says
-from llmtop.analysis.rules.gpu_limits import Unit, findings
+from llmtop.analysis.rules.gpu_limits import GpuUnit, findings
 from llmtop.analysis.series.readings import latest, server_track
 from llmtop.model import Finding, Trace
 
@@ -19,7 +19,7 @@ source = "Recasens et al., Mind the Memory Gap (arXiv:2503.08311); Williams et a
 
 def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     """DRAM is at its limit while the GPU works; with little arithmetic next to it that is decode."""
-    yield from findings(id, source, Unit.MEMORY, _name, _action(trace), _kv_evidence(trace), trace)
+    yield from findings(id, source, GpuUnit.MEMORY, _name, _action(trace), _kv_evidence(trace), trace)
 
 
 def _name(dram: float, tensor: float) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from llmtop import ids, procfs
+from llmtop import ids, procfs, programs
 from llmtop.collectors import children
 from llmtop.collectors.base import Probes
 from llmtop.collectors.tracing import helped
@@ -504,7 +504,7 @@ def test_perf_runs_through_sudo_where_the_user_asks_for_it(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     monkeypatch.setenv("LLMTOP_SUDO", asked)
-    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/sudo" if has_sudo and name == "sudo" else None)
+    monkeypatch.setattr(programs, "find", lambda name, **_: "/usr/bin/sudo" if has_sudo and name == "sudo" else None)
     with PerfCollector(target(), clock=stage):
         assert stage.helper.sudo is by_sudo
 
