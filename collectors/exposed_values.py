@@ -11,6 +11,7 @@ One number may stand in several samples: per data-parallel engine, per rank, per
 from __future__ import annotations
 
 import math
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -59,6 +60,8 @@ def read_values(engine: Engine, metric: Metric, exposition: Exposition) -> Value
                 if metric in _COUNTED_ON_DEMAND and not value:
                     return Unknown(f"{engine.title} has counted no {metric.title}", _ON_DEMAND)
                 return [(told, value, chosen[0].name)]
+            if sample.from_zero and _is_counted(exposition, sample):
+                return [(metric, 0.0, sample.name)]
         return _absent(engine, engine.names[metric], exposition)
     if metric in engine.distributions:
         for sample in engine.distributions[metric]:
@@ -92,11 +95,24 @@ def _absent(engine: Engine, samples: Sequence[ExposedNumber], exposition: Exposi
     return Unknown(f"this {engine.title} shows no {name}: another version, or none so far")
 
 
+def _is_counted(exposition: Exposition, wanted: ExposedNumber) -> bool:
+    """Whether the counter is there, under labels that tell what is wanted, or with no sample so far."""
+    samples = exposition.samples.get(key(wanted.name), ())
+    if not samples:
+        return key(wanted.name) in exposition.declared
+    return all(label in samples[0].labels for label in wanted.where)
+
+
 def _chosen(samples: Sequence[ExposedSample], wanted: ExposedNumber) -> Sequence[ExposedSample]:
     where = wanted.where.items()
     if not where:
         return samples
-    return [sample for sample in samples if all(sample.labels.get(label, "") in values for label, values in where)]
+    return [sample for sample in samples if all(_matches(sample.labels.get(label, ""), some) for label, some in where)]
+
+
+@lru_cache(maxsize=4096)  # of each sample at each scrape, always the same few values
+def _matches(value: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(value, pattern) for pattern in patterns)
 
 
 def _added(

@@ -121,6 +121,14 @@ SERVER_OUTPUT_RATE = Metric("server.output_rate", "tok/s", title="output rate")
 """A server's own mean over its last steps."""
 SERVER_REQUESTS = Metric("server.requests", "requests", counter=True, title="requests finished")
 SERVER_FAILURES = Metric("server.failures", "requests", counter=True, title="requests failed")
+# What the web framework in front of the engine counts, by HTTP status: requests of clients, not GETs of pages.
+SERVER_HTTP_DONE = Metric("server.http_done", "requests", counter=True, title="requests answered (HTTP 2xx)")
+SERVER_HTTP_REFUSED = Metric("server.http_refused", "requests", counter=True, title="requests refused (HTTP 4xx)")
+SERVER_HTTP_FAILED = Metric("server.http_failed", "requests", counter=True, title="requests failed (HTTP 5xx)")
+SERVER_HTTP_GENERATED = Metric(
+    "server.http_generated", "requests", counter=True, title="answers with tokens (HTTP 2xx)"
+)
+"""The part of SERVER_HTTP_DONE for which an engine makes tokens."""
 SERVER_PREFIX_QUERIES = Metric("server.prefix_queries", "tokens", counter=True, title="prefix queries")
 SERVER_PREFIX_HITS = Metric("server.prefix_hits", "tokens", counter=True, title="prefix hits")
 SERVER_PREFIX_HIT_RATE = Metric("server.prefix_hit_rate", "ratio", title="prefix hit rate")
@@ -158,6 +166,10 @@ SERVER_OPTIONAL = frozenset(
         SERVER_HELD_TRANSFER,
         SERVER_CONTEXT,
         SERVER_CONTEXT_FILLED,
+        SERVER_HTTP_DONE,
+        SERVER_HTTP_REFUSED,
+        SERVER_HTTP_FAILED,
+        SERVER_HTTP_GENERATED,
     }
 )
 

@@ -31,14 +31,16 @@ class ExposedNumber:
 
     Attributes:
         name: The Prometheus name, with or without `_total`; of a distribution, the name without `_bucket`.
-        where: Only samples whose labels have one of these values: {"finished_reason": ("error", "abort")}; a
-            label that is not there counts as empty, as in PromQL.
+        where: Only samples whose labels match one of these (`fnmatch`): {"finished_reason": ("error", "abort")},
+            {"status": ("4*",)}; a label that is not there counts as empty, as in PromQL.
         scale: What turns the server's unit into the metric's: 1e-3 for milliseconds.
         plus: Further names that are added where they are there: the server divides what the metric means.
         at_end: This counter moves when a request ends, by all that the request was: it tells nothing of a request
             that runs, and is never read as the metric itself but as that "of requests that ended"
             (`vocabulary.ENDED`). All other counters move as the work is done: with each step, or when a prompt is
             done.
+        from_zero: A sample appears with the first event: where the counter is declared, and none matches `where`, it
+            is 0.
     """
 
     name: str
@@ -46,6 +48,7 @@ class ExposedNumber:
     scale: float = 1.0
     plus: tuple[str, ...] = ()
     at_end: bool = False
+    from_zero: bool = False
 
 
 class Feature(StrEnum):

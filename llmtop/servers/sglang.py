@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llmtop import vocabulary as v
 from llmtop.model import Default, Engine, ExposedNumber, Feature, Knob, Role
+from llmtop.servers.web_frameworks import SGLANG
 
 _TOKENS = "sglang_realtime_tokens"
 _PREFILL = {"mode": ("prefill_compute", "prefill_cache")}
@@ -117,6 +118,7 @@ ENGINE = Engine(
         v.SERVER_OUTPUT_RATE: (ExposedNumber("sglang_gen_throughput"),),
         v.SERVER_REQUESTS: (ExposedNumber("sglang_num_requests"),),
         v.SERVER_FAILURES: (ExposedNumber("sglang_num_aborted_requests"),),
+        **SGLANG,
         v.SERVER_PREFIX_QUERIES: (ExposedNumber(_TOKENS, _PREFILL), ExposedNumber("sglang_prompt_tokens")),
         v.SERVER_PREFIX_HITS: (
             ExposedNumber(_TOKENS, {"mode": ("prefill_cache",)}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llmtop import vocabulary as v
 from llmtop.model import Default, Engine, ExposedNumber, Feature, FormerDefault, Knob, Role, Unknown
+from llmtop.servers.web_frameworks import FASTAPI
 
 # Output tokens are counted with each step, prompt tokens when a prompt is done (with its first output token), as are
 # the times to a first token and between tokens; requests and their other times are counted when they end. Requests
@@ -34,6 +35,7 @@ NAMES = {
     v.SERVER_ACCEPTANCE: (ExposedNumber("vllm_spec_decode_draft_acceptance_rate"),),  # V0
     v.SERVER_HELD: (ExposedNumber("vllm_num_requests_waiting_by_reason", {"reason": ("deferred",)}),),  # 0.20
     v.SERVER_STEPS: (ExposedNumber("vllm_iteration_tokens_total_count"),),  # a histogram in spite of its name
+    **FASTAPI,
 }
 DISTRIBUTIONS = {
     v.SERVER_TTFT: (ExposedNumber("vllm_time_to_first_token_seconds"),),

@@ -54,6 +54,7 @@ def renamed(scene: Scene, pid: int, **facts: float | str | Unknown) -> Trace:
         ("endpoint refused", Life.FAULTY, "ENDPOINT DEAD"),
         ("endpoint hangs", Life.FAULTY, "ENDPOINT HANGS"),
         ("endpoint fails", Life.FAULTY, "ENDPOINT FAILING"),
+        ("all requests are refused", Life.FAULTY, "ALL REQUESTS REFUSED"),
     ],
 )
 def test_the_header_names_it(situation: str, life: Life, state: str) -> None:

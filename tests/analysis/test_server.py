@@ -23,6 +23,7 @@ from llmtop.model import (
     UnknownKind,
     What,
 )
+from tests.analysis.verdict_scenes import ALIVE, by_status
 from tests.live_traces import NOTHING, SOURCES, START_NS, Scene, live_trace, without
 
 
@@ -61,6 +62,20 @@ def test_every_number_of_a_steady_server() -> None:
     assert [stat.mean for stat in bounded.values()] == pytest.approx([0.26, 0.26, 0.023, 0.023, 0.17, 0.17])
     assert view.value("ttft_p50") == Unknown("100 to 250 ms: the server's buckets tell no more")
     assert {stat.source for stat in view.stats.values() if not isinstance(stat.value, Unknown)} == {"vLLM metrics"}
+
+
+def test_what_nobody_counts_has_not_failed_0_times_a_second() -> None:
+    scene = ALIVE.but(
+        counters={("server:1", v.SERVER_FAILURES): 0.0},
+        facts={v.remark_of(v.SERVER_FAILURES): "aborts not counted", "engine": "vLLM"},
+    )
+    unseen = view_of(scene.trace()).value("failures_per_s")
+    assert isinstance(unseen, Unknown)
+    assert unseen.reason == "vLLM does not count refused requests (aborts not counted)"
+    counted = scene.but(counters={**scene.counters, **by_status(4.0, 0.0, 0.0)})
+    assert view_of(counted.trace()).value("failures_per_s") == 0
+    refused = scene.but(counters={**scene.counters, **by_status(4.0, 2.0, 1.0)})
+    assert view_of(refused.trace()).value("failures_per_s") == pytest.approx(3.0)
 
 
 def test_the_load_of_a_server_is_what_its_view_says_without_graphs() -> None:

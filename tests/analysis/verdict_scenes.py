@@ -306,6 +306,13 @@ def ranks(*syncs: float) -> tuple[Thread, ...]:
     return (engine, *workers)
 
 
+def by_status(done: float, refused: float, failed: float) -> dict[tuple[TrackId, Metric], float]:
+    """Requests a second by HTTP status; all that are done have tokens."""
+    counted = {v.SERVER_HTTP_DONE: done, v.SERVER_HTTP_GENERATED: done}
+    counted |= {v.SERVER_HTTP_REFUSED: refused, v.SERVER_HTTP_FAILED: failed}
+    return {("server:1", metric): rate for metric, rate in counted.items()}
+
+
 API = Thread("APIServer", 5, 5, on_cpu=0.2)
 STARVED = Scene(threads=(API, Thread(on_cpu=0.6, run_queue=0.12, involuntary=80, asleep_in="futex")))
 THROTTLED = Scene(
@@ -581,5 +588,18 @@ SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
         frozenset({"idle-polling"}),
     ),
     "endpoint slow": (ALIVE.but(answer_s=1.4), frozenset({"endpoint-slow"})),
+    "all requests are refused": (
+        ALIVE.but(running=0.0, gpus=(0.0,), tokens=0.0, counters=by_status(0.0, 148.0, 0.0)),
+        frozenset({"requests-failed"}),
+    ),
+    "most requests are refused": (ALIVE.but(counters=by_status(9.0, 14.0, 0.0)), frozenset({"requests-failed"})),
+    "one request in ten fails": (ALIVE.but(counters=by_status(9.0, 0.0, 1.0)), frozenset({"requests-failed"})),
+    "a request is refused now and then": (ALIVE.but(counters=by_status(9.0, 0.2, 0.0)), frozenset()),
+    "the engine fails requests": (
+        ALIVE.but(finished=9.0, counters={("server:1", v.SERVER_FAILURES): 3.0}),
+        frozenset({"requests-failed"}),
+    ),
+    "clients leave": (ALIVE.but(finished=10.0, counters=by_status(33.0, 0.0, 0.0)), frozenset({"clients-leave"})),
+    "no client leaves": (ALIVE.but(finished=33.0, counters=by_status(33.0, 0.0, 0.0)), frozenset()),
 }
 """By name: the scene, and all the rules that must speak on it."""

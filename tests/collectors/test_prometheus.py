@@ -465,6 +465,38 @@ def test_a_label_that_has_not_occurred_is_missing() -> None:
     assert "finished_reason=abort|error" in why(trace, v.SERVER_FAILURES)
 
 
+HTTP = """# TYPE http_requests_total counter
+http_requests_total{handler="/v1/completions",method="POST",status="2xx"} 1827
+http_requests_total{handler="/tokenize",method="POST",status="2xx"} 40
+http_requests_total{handler="/v1/models",method="GET",status="2xx"} 3
+http_requests_total{handler="/v1/completions",method="POST",status="4xx"} 6012
+http_requests_total{handler="none",method="POST",status="404"} 5
+"""
+
+
+def test_requests_are_counted_by_status() -> None:
+    trace = collect(HTTP + "vllm:num_requests_running 1\n")
+    assert value(trace, v.SERVER_HTTP_DONE) == 1867
+    assert value(trace, v.SERVER_HTTP_GENERATED) == 1827
+    assert value(trace, v.SERVER_HTTP_REFUSED) == 6017
+    assert value(trace, v.SERVER_HTTP_FAILED) == 0, "a status that has not occurred was counted all the same"
+
+
+def test_a_status_that_nobody_counts_is_not_zero() -> None:
+    for page in ("", 'http_requests_total{path="/x",code="200"} 3\n'):
+        assert not has(collect(page + "vllm:num_requests_running 1\n"), v.SERVER_HTTP_REFUSED)
+
+
+def test_sglang_counts_responses_under_names_of_its_own() -> None:
+    page = "".join(
+        f'sglang:http_responses_total{{endpoint="{path}",status_code="{code}",method="POST"}} {count}\n'
+        for path, code, count in (("/generate", 200, 7), ("/v1/chat/completions", 400, 4), ("Unknown", 503, 2))
+    )
+    trace = collect(page + "sglang:num_running_reqs 1\n", "sglang")
+    metrics = (v.SERVER_HTTP_DONE, v.SERVER_HTTP_GENERATED, v.SERVER_HTTP_REFUSED, v.SERVER_HTTP_FAILED)
+    assert [value(trace, metric) for metric in metrics] == [7, 7, 4, 2]
+
+
 def test_hostile_labels_are_cleaned() -> None:
     trace = collect('vllm:num_requests_running{model_name="[/b]\x1b[2J\u202e"} 1\n')
 

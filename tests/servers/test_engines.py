@@ -35,7 +35,7 @@ def test_engine_data_is_sound(engine: Engine) -> None:
         assert isinstance(metric, Metric)
         assert metric.name.startswith("server.")
         for sample in samples:
-            assert sample.name.startswith(engine.prefixes), sample.name
+            assert sample.name.startswith((*engine.prefixes, "http_")), sample.name
             assert ":" not in sample.name
     assert not set(engine.names) & set(engine.distributions)
     if engine.metrics_paths:

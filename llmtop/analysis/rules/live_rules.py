@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.rules import (
     api_bound,
     cgroup_throttled,
+    clients_leave,
     clocks_capped,
     compute_bound,
     core_dump,
@@ -36,6 +37,7 @@ from llmtop.analysis.rules import (
     process_stopped,
     queue_growth,
     queue_standing,
+    requests_failed,
     requests_held,
     requests_outside,
     restarted,
@@ -139,6 +141,8 @@ RULES: tuple[Rule, ...] = (
     core_dump,
     xid,
     restarted,
+    requests_failed,
+    clients_leave,
     # what the server waits for
     *CAUSES,
     kv_bound,
@@ -159,7 +163,14 @@ RULES: tuple[Rule, ...] = (
 )
 """Of findings that matter alike, the one whose rule stands first here is shown first."""
 
-_OF_ITS_NUMBERS: tuple[Rule, ...] = (kv_bound, queue_growth, queue_standing, requests_outside)
+_OF_ITS_NUMBERS: tuple[Rule, ...] = (
+    requests_failed,
+    clients_leave,
+    kv_bound,
+    queue_growth,
+    queue_standing,
+    requests_outside,
+)
 
 
 def silenced_by(rule: Rule) -> tuple[Rule, ...]:

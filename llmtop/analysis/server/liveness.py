@@ -13,6 +13,7 @@ from llmtop.analysis.server.absent import absent_faults
 from llmtop.analysis.server.endpoint import endpoint_faults
 from llmtop.analysis.server.processes import parts, process_faults, root_end
 from llmtop.analysis.server.progress import progress_faults
+from llmtop.analysis.server.refusals import leaving_faults, refusal_faults
 from llmtop.frozen import frozen
 from llmtop.model import Finding, Severity
 
@@ -74,7 +75,8 @@ def _liveness(trace: Trace) -> Liveness:
     if root_end(trace) is not None:
         return Liveness(Life.DEAD, processes)
     whole = any(fault.is_whole for fault in processes)
-    others = (*endpoint_faults(trace), *(() if whole else progress_faults(trace)))
+    of_requests = () if whole else (*progress_faults(trace), *refusal_faults(trace), *leaving_faults(trace))
+    others = (*endpoint_faults(trace), *of_requests)
     faults = tuple(sorted((*processes, *others), key=lambda fault: fault.severity is not Severity.ERROR))
     if any(fault.severity is Severity.ERROR for fault in faults):
         return Liveness(Life.FAULTY, faults)

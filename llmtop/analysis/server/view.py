@@ -26,6 +26,7 @@ from llmtop.analysis.series.readings import (
 from llmtop.analysis.server.configuration import Setting, configuration
 from llmtop.analysis.server.liveness import Life, Liveness, liveness
 from llmtop.analysis.server.objectives import JudgedObjective, judged, judged_now
+from llmtop.analysis.server.refusals import answers
 from llmtop.analysis.server.tokens import TokenRate, output_history, output_tokens, prompt_tokens
 from llmtop.frozen import frozen
 from llmtop.model import LIVE, NS_PER_S, Fact, Feature, Metric, Trace, Track, TrackId, TrackKind, Unknown
@@ -222,8 +223,7 @@ class _StatsBuilder:
         yield self.preemptions()
         yield self.prefix_hit()
         yield self.rate_graph("requests_per_s", "finished", v.SERVER_REQUESTS, "req/s")
-        failed = self.rate_graph("failures_per_s", "failed", v.SERVER_FAILURES, "req/s")
-        yield replace(failed, note=self.remark(v.SERVER_FAILURES))
+        yield self.failed()
         yield from self.latencies()
 
     def stat(self, concept: str, title: str, metric: Metric, value: float | Unknown, unit: str) -> ServerNumber:
@@ -246,6 +246,19 @@ class _StatsBuilder:
             return ServerNumber(concept, title, told, "tok/s")
         value, is_estimate = told.per_second, told.is_estimate
         return ServerNumber(concept, title, value, "tok/s", told.source, note=told.note, is_estimate=is_estimate)
+
+    def failed(self) -> ServerNumber:
+        """By HTTP status where that is counted: what is refused never reaches an engine that counts failures."""
+        seen = answers(self.trace, self.trace.tracks[self.track], self.rate_window_ns)
+        of_engine = rate_history(self.trace, self.track, v.SERVER_FAILURES, HISTORY_NS)
+        if isinstance(seen, Unknown):
+            return ServerNumber("failures_per_s", "failed", seen, "req/s", history=of_engine)
+        refused = seen.errors is not None
+        history = rate_history(self.trace, self.track, v.SERVER_HTTP_REFUSED, HISTORY_NS) if refused else of_engine
+        note = "" if refused else self.remark(v.SERVER_FAILURES)
+        return ServerNumber(
+            "failures_per_s", "failed", seen.failed / seen.seconds, "req/s", seen.where, history, note=note
+        )
 
     def remark(self, metric: Metric) -> str:
         fact = self.trace.tracks[self.track].facts.get(v.remark_of(metric), "")
