@@ -318,13 +318,16 @@ class ProcCollector:
             process.shown = news.tracks[process.id] = track
 
     def _core_fact(self, role: str, command: str) -> dict[str, Fact]:
-        """The role of the process that must be below the root, where its command line does not say otherwise."""
+        """The role of the process that must be below the root, unless command line or environment say otherwise."""
         engine = next((one for one in self._engines if one.kind == self._target.kind), None)
         core = engine.cores.get(role) if engine is not None else None
         if engine is None or core is None or not command:
             return {}
-        is_elsewhere = engine.core_elsewhere and re.search(engine.core_elsewhere, command)
-        return {} if is_elsewhere else {ProcessFact.CORE: core}
+        variables = engine.core_elsewhere_with.items()
+        is_elsewhere = any(procfs.environment(self._target.root_pid, name) == value for name, value in variables)
+        if is_elsewhere or (engine.core_elsewhere and re.search(engine.core_elsewhere, command)):
+            return {}
+        return {ProcessFact.CORE: core, ProcessFact.CORE_SINCE: engine.core_since}
 
     def _gpus_open(self) -> Fact:
         """How many GPUs the server's processes have open, where all their files can be read.

@@ -170,6 +170,8 @@ class ProcessFact:
     DIRECTORY: Final = "directory"
     CORE: Final = "core"
     """The role of a process without which there is no server, where that is expected below it."""
+    CORE_SINCE: Final = "core_since"
+    """The first version of the server that has one."""
     CGROUP: Final = "cgroup"
     CGROUP_FOLDER: Final = "cgroup_folder"
     CPU_QUOTA: Final = "cpu_quota"

@@ -120,7 +120,7 @@ def facts(
         if where:
             found[keys.source] = where
         change = knob.undo if knob.undo and keys_of(feature, told=True).value in told else knob.change
-        if change and _has(knob.since, version) and not (knob.until and _has(knob.until, version)):
+        if change and has_version(knob.since, version) and not (knob.until and has_version(knob.until, version)):
             found[keys.change] = change
     return found
 
@@ -221,8 +221,8 @@ def _by_default(
     knob: Knob, found: Mapping[str, Fact], version: Fact | None, former: FormerDefault | None
 ) -> tuple[Fact, str]:
     """The newest default that the version has, or the older one that it was set back to."""
-    like = version if former is None or _has(former.until, version) else former.version
-    of_version = [one for one in knob.defaults if _has(one.since, like)]
+    like = version if former is None or has_version(former.until, version) else former.version
+    of_version = [one for one in knob.defaults if has_version(one.since, like)]
     if not knob.defaults:
         return Unknown("the server decides it by itself, and does not say how"), ""
     if isinstance(version, Unknown | None) and any(one.since for one in knob.defaults):
@@ -246,7 +246,7 @@ def _says_default(default: Default, version: Fact | None) -> str:
     return "default" if isinstance(version, Unknown | None) or not default.since else f"default of {version}"
 
 
-def _has(since: str, version: Fact | None) -> bool:
+def has_version(since: str, version: Fact | None) -> bool:
     """Whether a version is `since` or newer; true where it is not known which it is."""
     if not since or version is None or isinstance(version, Unknown):
         return True

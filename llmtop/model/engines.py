@@ -179,7 +179,8 @@ class Engine:
         titles: Titles of its processes longer than the name that Linux keeps of a process, by which a zombie is told.
         cores: By the role of its root, that of the process below it that runs the model and is always there.
         core_elsewhere: A pattern of command lines of a root with which that one, or a rank, is not below it: in
-            the same process, or on another node.
+            the same process, or on another node; `core_elsewhere_with` are variables of its environment with which it
+            is so, `core_since` the first version whose process has that role.
         answers_between_steps: Whether the loop that makes the steps answers for the metrics, at least in some versions,
             so that a long step keeps the page waiting (llama-server).
         preempts: Whether it may throw running requests out of its KV cache; those that give a request all its room
@@ -221,6 +222,8 @@ class Engine:
     titles: tuple[str, ...] = ()
     cores: Mapping[str, str] = field(default_factory=dict)
     core_elsewhere: str = ""
+    core_elsewhere_with: Mapping[str, str] = field(default_factory=dict)
+    core_since: str = ""
     answers_between_steps: bool = False
     preempts: bool = True
 

@@ -700,7 +700,7 @@ def with_core(scene: Scene, sizes: dict[str, int] | None = None, **roles: str) -
     trace = scene.trace()
     root = trace.tracks[ids.process(5)]
     settings = {f"setting.{feature}": size for feature, size in (sizes or {}).items()}
-    facts = {**root.facts, "core": "EngineCore", "engine_kind": "vllm", **settings}
+    facts = {**root.facts, "core": "EngineCore", "core_since": "0.8", "engine_kind": "vllm", **settings}
     helpers = {
         ids.process(900 + i): Track(ids.process(900 + i), TrackKind.PROCESS, role, facts={"role": role, "part": 0})
         for i, role in enumerate(roles.values())
@@ -708,7 +708,7 @@ def with_core(scene: Scene, sizes: dict[str, int] | None = None, **roles: str) -
     return replace(trace, tracks={**trace.tracks, root.id: replace(root, facts=facts), **helpers})
 
 
-ALONE = ALIVE.but(threads=(API,), states={5: ProcessState.ALIVE}, gpus=())
+ALONE = ALIVE.but(threads=(API,), states={5: ProcessState.ALIVE}, gpus=(), tokens=0.0, latencies=0.0)
 
 
 def said_missing(trace: Trace) -> list[tuple[str, str]]:
@@ -739,6 +739,27 @@ def test_an_engine_is_missed_only_where_no_process_may_be_it(trace: Trace) -> No
 
 
 @pytest.mark.parametrize(
+    "scene",
+    [
+        ALONE.but(tokens=45.0),
+        ALONE.but(steps=20.0),
+        ALONE.but(latencies=1.0),
+        ALONE.but(facts={"version": "0.5.4"}),
+    ],
+    ids=["tokens", "steps", "latencies", "a version without one"],
+)
+def test_an_engine_at_work_is_not_missing(scene: Scene) -> None:
+    """It may be in the API server's own process, or on another machine."""
+    assert not said_missing(with_core(scene))
+
+
+def test_an_engine_whose_tokens_move_hangs_nowhere() -> None:
+    scene = STUCK.but(states={5: ProcessState.ALIVE, 7: ProcessState.UNINTERRUPTIBLE})
+    assert said_missing(scene.trace()), "it hangs in the kernel"
+    assert not said_missing(scene.but(tokens=900.0).trace())
+
+
+@pytest.mark.parametrize(
     ("there", "sizes", "missing"),
     [
         (("Worker_TP0", "Worker_TP3"), {"tensor_parallel": 4}, "2 of its ranks are not there: Worker_TP1, Worker_TP2"),
@@ -756,7 +777,11 @@ def test_an_engine_is_missed_only_where_no_process_may_be_it(trace: Trace) -> No
 def test_ranks_that_are_not_there(there: tuple[str, ...], sizes: dict[str, int], missing: str) -> None:
     workers = tuple(Thread(role, 100 + i, 100 + i) for i, role in enumerate(there))
     scene = ALIVE.but(
-        threads=(API, ENGINE, *workers), states={one.pid: ProcessState.ALIVE for one in (API, ENGINE, *workers)}
+        threads=(API, ENGINE, *workers),
+        states={one.pid: ProcessState.ALIVE for one in (API, ENGINE, *workers)},
+        tokens=0.0,
+        latencies=0.0,
     )
     said = [message for state, message in said_missing(with_core(scene, sizes)) if state == "RANK MISSING"]
     assert [message.partition(": gone")[0] for message in said] == ([missing] if missing else [])
+    assert not said_missing(with_core(scene.but(tokens=900.0), sizes)), "without a rank there are no tokens"

@@ -474,6 +474,17 @@ def test_how_many_gpus_a_server_has_open_is_told_where_all_its_files_can_be_read
         assert ProcCollector(one, ENGINES).poll().tracks[ids.process(root)].facts["gpus_open"] == told
 
 
+@pytest.mark.parametrize(("variable", "core"), [(None, "EngineCore"), ("VLLM_USE_V1", None)])
+def test_an_engine_is_expected_below_the_root_unless_its_environment_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, variable: str | None, core: str | None
+) -> None:
+    monkeypatch.setattr(procfs, "environment", lambda pid, name: "0" if name == variable else None)
+    with tree(Fake("api", ("VLLM::APIServer",))) as running:
+        root = running.pids["api"]
+        facts = ProcCollector(target(root, "vllm"), ENGINES).poll().tracks[ids.process(root)].facts
+    assert facts.get("core") == core
+
+
 def test_files_that_may_not_be_read_are_a_reason(busy: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
     read = procfs.read_bytes
 

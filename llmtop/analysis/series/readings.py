@@ -127,6 +127,16 @@ def mean(trace: Trace, track: TrackId, metric: Metric, window_ns: int, at_least:
     return math.fsum(values) / len(values)  # sum() rounds in another way from Python 3.12 on
 
 
+def since_ns(series: Series) -> int:
+    """When the series came to the value that it has now; the time of its first sample where it always had it."""
+    last, since = series.last, series.last_t_ns or 0
+    for t, value in zip(reversed(series.times), reversed(series.values), strict=True):
+        if value != last:
+            break
+        since = t
+    return since
+
+
 def span_s(trace: Trace, track: TrackId, metric: Metric, window_ns: int) -> float:
     """How much of the last `window_ns` the samples of a metric really cover, in seconds: of a new one less than all."""
     series = trace.get(track, metric)

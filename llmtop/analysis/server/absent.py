@@ -1,7 +1,8 @@
 """Parts that a server of its kind always has, and that are not there: they had ended before llmtop came.
 
 What llmtop has not seen end can only be told by what is there: a front end that has answered and has no engine below
-it, or ranks of which some numbers are missing.
+it, or ranks of which some numbers are missing. Tokens that move refute it, however the processes look: one rank that
+is gone stops all of its engine, but not the engines of other data-parallel ranks.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import re
 from itertools import product
 from typing import TYPE_CHECKING
 
+from llmtop import ids
 from llmtop import vocabulary as v
+from llmtop.analysis.series.readings import server_track
 from llmtop.analysis.server.configuration import number
 from llmtop.analysis.server.fault import Fault
 from llmtop.analysis.server.processes import GONE, parts
-from llmtop.facts import ProcessFact
+from llmtop.analysis.server.tokens import moved_ns
+from llmtop.facts import ProcessFact, ServerFact
 from llmtop.model import Feature, TrackKind
+from llmtop.settings import has_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -43,12 +48,25 @@ def absent_faults(trace: Trace) -> Iterator[Fault]:
     core = "" if root is None else str(root.track.facts.get(ProcessFact.CORE, ""))
     if root is None or not core or not _has_answered(trace) or _may_be_any(trace, root):
         return
+    server = server_track(trace)
+    version = None if server is None else server.facts.get(ServerFact.VERSION)
+    if not has_version(str(root.track.facts.get(ProcessFact.CORE_SINCE, "")), version):
+        return
+    moved, states = moved_ns(trace), trace.get(root.track.id, v.PROCESS_STATE)
+    is_at_work = moved is not None and (states is None or moved > states.times[0])
     known = {track.name for track in trace.tracks_of(TrackKind.ENDED)} | {part.role for part in living}
     if not any(role.startswith(core) for role in known):
+        if is_at_work or _computes_itself(trace, root):
+            return
         yield _fault(trace, "ENGINE MISSING", f"no {core}", f"{root.name} has no {core} below it", living)
-    elif missing := _missing_ranks(trace, known):
+    elif missing := [role for role in _missing_ranks(trace, known) if not is_at_work or "DP" in role]:
         has = f"{len(missing)} of its ranks are not there"
         yield _fault(trace, "RANK MISSING", ", ".join(missing[:3]), f"{has}: {', '.join(missing[:4])}", living)
+
+
+def _computes_itself(trace: Trace, root: ServerPart) -> bool:
+    """Whether the root holds memory of a GPU: front ends that leave the model to others have none."""
+    return any(ids.process_of(track.id) == root.track.id for track in trace.tracks_of(TrackKind.GPU_PROCESS))
 
 
 def _has_answered(trace: Trace) -> bool:
@@ -100,7 +118,7 @@ def _fault(trace: Trace, state: str, subject: str, what: str, living: tuple[Serv
         GONE,
         state,
         subject,
-        f"{what}: gone before llmtop came. It answers for its metrics, and can serve nothing",
+        f"{what}: gone before llmtop came. It answers for its metrics, and no token comes",
         (
             f"what is there of it: {names} (/proc)",
             "a server of this kind runs it in a process of its own (its command line; docs/servers.md)",

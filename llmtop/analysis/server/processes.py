@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.series.rates import increase
-from llmtop.analysis.series.readings import FRESH_NS
+from llmtop.analysis.series.readings import FRESH_NS, since_ns
 from llmtop.analysis.server.ending import KILLED_NS, OBEYED_NS, ended_by_server, is_ending
 from llmtop.analysis.server.fault import Fault, for_s
+from llmtop.analysis.server.tokens import moved_ns
 from llmtop.analysis.threads.shares import API_ROLES
 from llmtop.facts import EndedFact, ProcessFact, SignalSender
 from llmtop.frozen import frozen
@@ -335,19 +336,9 @@ def _held_since(series: Series, now_ns: int) -> tuple[ProcessState, int] | None:
     if series.last is None or now_ns - (series.last_t_ns or 0) > FRESH_NS or series.last not in _WORDS:
         return None
     state = ProcessState(int(series.last))
-    since = _since(series)
+    since = since_ns(series)
     is_sure = state is not ProcessState.TRACED or (series.last_t_ns or 0) - since >= TRACED_NS
     return (state, since) if is_sure else None
-
-
-def _since(series: Series) -> int:
-    """When the series came to the value it has now."""
-    last, since = series.last, series.last_t_ns or 0
-    for t, value in zip(reversed(series.times), reversed(series.values), strict=True):
-        if value != last:
-            break
-        since = t
-    return since
 
 
 def _for(trace: Trace, part: ServerPart, since_ns: int) -> str:
@@ -388,7 +379,7 @@ def _hung(trace: Trace, living: tuple[ServerPart, ...]) -> Iterator[Fault]:
         states, cpu = trace.get(part.track.id, v.PROCESS_STATE), trace.get(part.track.id, v.PROCESS_CPU)
         if states is None or states.last != ProcessState.UNINTERRUPTIBLE or cpu is None:
             continue
-        since = _since(states)
+        since = max(since_ns(states), moved_ns(trace) or 0)  # what makes tokens does not hang
         used = increase(cpu, HUNG_NS, trace.end_ns)
         is_fresh = trace.end_ns - (states.last_t_ns or 0) <= FRESH_NS
         if not is_fresh or (states.last_t_ns or 0) - since < HUNG_NS or isinstance(used, Unknown):

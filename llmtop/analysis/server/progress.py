@@ -14,7 +14,7 @@ from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.series import ages
 from llmtop.analysis.series.rates import increase
-from llmtop.analysis.series.readings import BUSY, latest, server_gpus, server_track, source
+from llmtop.analysis.series.readings import BUSY, latest, server_gpus, server_track, since_ns, source
 from llmtop.analysis.server.fault import Fault, for_s
 from llmtop.analysis.server.processes import is_front, parts
 from llmtop.analysis.threads.shares import Shares, threads_view
@@ -95,15 +95,7 @@ def _still_since(trace: Trace, server: Track) -> int | None:
     if running is None or not any(one.metric == v.SERVER_OUTPUT_TOKENS for one in moves):
         return None
     newest = running.last_t_ns or 0
-    since = 0
-    for series in (*moves,):
-        last = series.last
-        start = newest
-        for t, value in zip(reversed(series.times), reversed(series.values), strict=True):
-            if value != last:
-                break
-            start = t
-        since = max(since, start)
+    since = max(map(since_ns, moves))
     idle = [t for t, value in running.known if value < 1 and t > since]
     since = max([since, *idle])
     return since if newest - since >= RESTING_NS and trace.end_ns - newest <= RESTING_NS else None

@@ -13,11 +13,21 @@ is instead, the best first:
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop import vocabulary as v
 from llmtop.analysis.series.rates import increase
-from llmtop.analysis.series.readings import counter_increase, counter_rate, history, latest, mean, rate_history, source
+from llmtop.analysis.series.readings import (
+    counter_increase,
+    counter_rate,
+    history,
+    latest,
+    mean,
+    rate_history,
+    server_track,
+    source,
+)
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, TrackId, Unknown, UnknownKind
 
@@ -50,6 +60,25 @@ class TokenRate:
     source: str
     note: str = ""
     is_estimate: bool = False
+
+
+OF_ENGINE: tuple[Metric, ...] = (
+    v.SERVER_OUTPUT_TOKENS,
+    v.SERVER_OUTPUT_TOKENS_ENDED,
+    v.SERVER_PROMPT_TOKENS,
+    v.SERVER_PROMPT_TOKENS_ENDED,
+    v.SERVER_STEPS,
+    *(v.bucket(one, math.inf) for one in (v.SERVER_TTFT, v.SERVER_ITL)),
+)
+"""Counters that only an engine at work moves; requests that end may have failed."""
+
+
+def moved_ns(trace: Trace) -> int | None:
+    """When the engine was last seen to make a token or a step; None where it was not."""
+    server = server_track(trace)
+    series = (trace.get(server.id, metric) for metric in OF_ENGINE) if server is not None else ()
+    pairs = (pairwise(one.known) for one in series if one is not None)
+    return max((t for both in pairs for (_, before), (t, now) in both if now != before), default=None)
 
 
 def output_tokens(trace: Trace, server: TrackId, window_ns: int) -> TokenRate | Unknown:
