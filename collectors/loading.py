@@ -58,9 +58,8 @@ class Start:
             parts.append(f"log: {shorten(clean(redact(line)), _LINE)}")
         return ", ".join(parts)
 
-    @property
-    def is_under_way(self) -> bool:
-        """It is young, compiles, or reads as much as weights are."""
+    def is_under_way(self, young_s: float = _YOUNG_S) -> bool:
+        """It is younger than that, compiles, or reads as much as weights are."""
         age_s = age(self._target)
         if age_s is None:
             return False
@@ -69,7 +68,7 @@ class Start:
             before, self._read, self._looked_s = self._read, self._bytes_read(), now_s
             self._is_reading = self._read - before >= _LOADS_BYTES
         names = (procfs.name(pid) for pid in self._pids())
-        return age_s < _YOUNG_S or self._is_reading or any(name in _COMPILERS for name in names)
+        return age_s < young_s or self._is_reading or any(name in _COMPILERS for name in names)
 
     def _bytes_read(self) -> int:
         return max(map(bytes_read, self._pids()))

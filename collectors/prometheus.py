@@ -168,7 +168,8 @@ class PrometheusCollector:
         if waited_ns >= LOST_NS:
             return self._failed(failure, now, waited_ns)
         is_silent = waited_ns >= SILENT_NS
-        tracks, looks = _endpoint(failure.url, failure.answer, waited_ns, now, failure.why if is_silent else None)
+        why = failure.why if is_silent else None
+        tracks, looks = _endpoint(failure.url, failure.answer, waited_ns, now, why, self._overdue())
         if not is_silent:
             return self._trace(now, (tracks, looks[1:]))
         missing = (Missing(_SERVER, failure.why), *(one for one in self._missing if one.what != _SERVER))
@@ -182,7 +183,7 @@ class PrometheusCollector:
         looks = _NO_LOOKS
         if isinstance(problem, Failure):
             closed_ns = self._first.fetcher.closed_ns if problem.answer == EndpointAnswer.REFUSED else None
-            more: dict[str, Fact] = {} if closed_ns is None else {EndpointFact.CLOSED_NS: closed_ns}
+            more = self._overdue() | ({} if closed_ns is None else {EndpointFact.CLOSED_NS: closed_ns})
             looks = _endpoint(problem.url, problem.answer, took_ns, now, why, more)
         trace = self._trace(now, looks)
         if self._shown is None or self._is_lost:
@@ -194,6 +195,9 @@ class PrometheusCollector:
         said = why if isinstance(problem, Unknown) else problem.in_short
         mark = Mark(now, MarkKind.METRICS_LOST, track_id, f"metrics lost: {said.reason}", Severity.WARNING, about=said)
         return replace(trace, readings=(*trace.readings, *gaps), marks=(mark,))
+
+    def _overdue(self) -> dict[str, Fact]:
+        return {EndpointFact.OVERDUE: 1} if self._shown is None and self._addresses.is_overdue() else {}
 
     def _welcome(self, now: int, track: TrackId) -> Iterable[Mark]:
         """What the first page after a time without any is said to be."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MUTE_NS = 60 * NS_PER_S
 """For how long an address that does not speak HTTP is not asked again."""
+_SURELY_UP_S = 60.0
+"""Age from which on a server that takes connections has loaded its model, unless it is seen to read or compile."""
 _NO_SERVER = Unknown(
     "this process is no LLM server that llmtop knows",
     "its own numbers need a server that is known by its command, as vllm serve is (docs/servers.md lists them), "
@@ -78,6 +80,10 @@ class ServerAddresses:
         until_ns, failure = self._mute.get(address(url), (0, None))
         return failure if self._clock() < until_ns else None
 
+    def is_overdue(self) -> bool:
+        """Whether the one address there is should answer: the server is old enough, and loads nothing any more."""
+        return len({address(url) for url in self._urls}) == 1 and not self._start.is_under_way(_SURELY_UP_S)
+
     def why_none(self) -> Unknown:
         """Why there is no URL yet."""
         unread = next((missing.why for missing in self._target.missing if missing.what == whats.TARGET_PORTS), None)
@@ -85,7 +91,7 @@ class ServerAddresses:
             return unread
         doing = self._start.progress(self._last_line)
         if self._target.kind == PLAIN_PROCESS:
-            not_yet = f", or not yet ({doing})" if doing and self._start.is_under_way else ""
+            not_yet = f", or not yet ({doing})" if doing and self._start.is_under_way() else ""
             return replace(_NO_SERVER, reason=_NO_SERVER.reason + not_yet + _listens(self._target.ports))
         return Unknown(
             f"{self._target.title} listens on no port yet" + (f": {doing}" if doing else ""),

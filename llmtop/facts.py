@@ -108,6 +108,8 @@ class EndpointFact:
     """Of a slow one: what a page takes longer than a request for next to nothing."""
     CLOSED_NS: Final = "closed_ns"
     """When the server closed the connection that was kept, of one that refuses since."""
+    OVERDUE: Final = "overdue"
+    """1 where it has never answered, the server listens nowhere else, and neither is young nor loads any more."""
 
 
 class EndedFact:

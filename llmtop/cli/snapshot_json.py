@@ -27,7 +27,7 @@ from llmtop.analysis.series.readings import (
     why_kind_missing,
 )
 from llmtop.analysis.server.configuration import Setting, configuration
-from llmtop.analysis.server.liveness import Life, liveness
+from llmtop.analysis.server.liveness import liveness
 from llmtop.analysis.server.objectives import JudgedObjective, judged
 from llmtop.analysis.server.view import ServerNumber, ServerView, server_view
 from llmtop.analysis.threads.garbage import GarbageCollection, garbage_collection
@@ -202,7 +202,7 @@ def _liveness(trace: Trace) -> Json:
     verdict = liveness(trace)
     return {
         "state": verdict.life.value,
-        "is_serving": not verdict.is_over and verdict.life is not Life.UNKNOWN,
+        "is_serving": fact(verdict.serving),
         "faults": [
             {
                 "rule": fault.rule,

@@ -88,7 +88,7 @@ def test_how_long_ago_is_said_as_people_do(seconds: float, said: str) -> None:
 
 def test_a_server_that_lives_has_no_fault() -> None:
     assert life_of(ALIVE) == Liveness(Life.ALIVE)
-    assert life_of(Scene()) == Liveness(Life.UNKNOWN), "nobody has looked at its processes"
+    assert life_of(Scene()).life is Life.UNKNOWN, "nobody has looked at its processes"
 
 
 def test_the_header_counts_the_seconds() -> None:
@@ -509,6 +509,37 @@ def test_a_server_that_starts_has_nothing_to_lose() -> None:
     ):
         assert life_of(starting.but(answer=answer)).gravest is None, answer
     assert states(starting.but(answer=500)) == ["ENDPOINT FAILING"]
+    assert isinstance(life_of(starting.but(answer=EndpointAnswer.REFUSED)).serving, Unknown), "it may never serve"
+
+
+@pytest.mark.parametrize(
+    ("scene", "serves"),
+    [
+        (ALIVE, True),
+        (SITUATIONS["clients leave"][0], True),
+        (SITUATIONS["endpoint hangs"][0], False),
+        (SITUATIONS["all requests are refused"][0], False),
+        (SITUATIONS["engine deadlocked"][0], False),
+        (EXITED, False),
+        (ALIVE.but(answer=404), None),
+        (ALIVE.but(answer=None), None),
+    ],
+)
+def test_a_server_serves_where_something_shows_it(scene: Scene, serves: bool | None) -> None:
+    serving = life_of(scene).serving
+    assert (None if isinstance(serving, Unknown) else serving) is serves
+
+
+@pytest.mark.parametrize(("after_s", "overdue", "severity"), [(4, 1, None), (6, 1, "error"), (14, 0, None)])
+def test_one_that_should_be_up_and_has_never_answered_hangs(after_s: int, overdue: int, severity: str | None) -> None:
+    """Also to a snapshot of a few seconds that begins after the incident."""
+    scene = ALIVE.but(running=None, waiting=None, answer=EndpointAnswer.SILENT, answer_s=0.0, seconds=after_s)
+    trace = scene.trace()
+    endpoint = trace.tracks[ids.endpoint(1)]
+    facts = {**endpoint.facts, **({"overdue": 1} if overdue else {})}
+    seen = liveness(replace(trace, tracks={**trace.tracks, endpoint.id: replace(endpoint, facts=facts)}))
+    assert (seen.gravest.severity if seen.gravest else None) == severity
+    assert (seen.serving is False) == (severity is not None)
 
 
 def test_a_hang_is_measured_against_what_is_usual() -> None:

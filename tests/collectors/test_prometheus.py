@@ -1404,3 +1404,22 @@ def test_the_thread_that_asks_ends_when_nobody_holds_the_collector() -> None:
     gc.collect()
     thread.join(10)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("age_s", "urls", "overdue"),
+    [(106.0, 1, 1), (59.0, 1, None), (106.0, 2, None)],
+    ids=["long up", "it may load", "the port may be for something else"],
+)
+def test_a_server_that_should_be_up_is_overdue(
+    age_s: float, urls: int, overdue: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llmtop.collectors.loading.age", lambda target: age_s)
+
+    def never(url: str) -> Page:
+        raise TimeoutError
+
+    addresses = tuple(f"http://127.0.0.1:{port}/metrics" for port in range(8000, 8000 + urls))
+    collector = PrometheusCollector(replace(target("vllm"), metrics_urls=addresses), ENGINES, fetch=never)
+    [endpoint] = collector.poll().tracks.values()
+    assert endpoint.facts.get("overdue") == overdue

@@ -31,6 +31,8 @@ _LONGER = 3.0
 """Times what answers usually take, from which on one is late."""
 STARTING_S = 60.0
 """A server that was seen to start may take connections long before it can answer: its model is loaded meanwhile."""
+OVERDUE_S = 5.0
+"""Without a first answer for so long, a server that takes connections and has been up for a while hangs."""
 SLOW_S = 1.0
 """A page that takes so long, three times in a row, waits its turn behind requests that do too."""
 _LOOKS = 3
@@ -149,7 +151,9 @@ def _silent(trace: Trace, track: Track, answers: Series, times: Series | None, s
     waited = max((times.last or 0.0) if times is not None else 0.0, (trace.end_ns - since) / NS_PER_S)
     usual = _usual_s(answers, times)
     has_answered = _has_answered(answers, trace, track)
-    if waited < (max(SILENT_S, _LONGER * usual) if has_answered else _patience_s(answers, trace)):
+    is_overdue = bool(track.facts.get(EndpointFact.OVERDUE))
+    first_s = OVERDUE_S if is_overdue else _patience_s(answers, trace)
+    if waited < (max(SILENT_S, _LONGER * usual) if has_answered else first_s):
         return
     url = _url(track)
     if has_answered and waited < _LONGEST_STEP_S and _is_answered_between_steps(trace, track) and _works(trace, waited):
@@ -168,7 +172,7 @@ def _silent(trace: Trace, track: Track, answers: Series, times: Series | None, s
         f"curl -s -m 10 -o /dev/null -w '%{{http_code}} %{{time_total}}\\n' {quoted(url)}",
         since,
         is_whole=False,
-        severity=Severity.ERROR if has_answered else Severity.WARNING,
+        severity=Severity.ERROR if has_answered or is_overdue else Severity.WARNING,
     )
 
 

@@ -7,15 +7,17 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from llmtop import vocabulary as v
 from llmtop.analysis.commands.live import for_later
+from llmtop.analysis.series.readings import why_kind_missing
 from llmtop.analysis.series.recorded import is_recorded
 from llmtop.analysis.server.absent import absent_faults
-from llmtop.analysis.server.endpoint import endpoint_faults
+from llmtop.analysis.server.endpoint import DEAD, endpoint_faults
 from llmtop.analysis.server.processes import parts, process_faults, root_end
-from llmtop.analysis.server.progress import progress_faults
-from llmtop.analysis.server.refusals import leaving_faults, refusal_faults
+from llmtop.analysis.server.progress import STALLED, progress_faults
+from llmtop.analysis.server.refusals import REFUSED, leaving_faults, refusal_faults
 from llmtop.frozen import frozen
-from llmtop.model import Finding, Severity
+from llmtop.model import Finding, Severity, TrackKind, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,10 +44,12 @@ class Liveness:
 
     Attributes:
         faults: The gravest first; warnings last.
+        serving: Whether it serves requests; why that is not known where nothing shows it.
     """
 
     life: Life
     faults: tuple[Fault, ...] = ()
+    serving: bool | Unknown = True
 
     @property
     def gravest(self) -> Fault | None:
@@ -73,14 +77,26 @@ def _for_later(fault: Fault) -> Fault:
 def _liveness(trace: Trace) -> Liveness:
     processes = (*process_faults(trace), *absent_faults(trace))
     if root_end(trace) is not None:
-        return Liveness(Life.DEAD, processes)
+        return Liveness(Life.DEAD, processes, serving=False)
     whole = any(fault.is_whole for fault in processes)
     of_requests = () if whole else (*progress_faults(trace), *refusal_faults(trace), *leaving_faults(trace))
     others = (*endpoint_faults(trace), *of_requests)
     faults = tuple(sorted((*processes, *others), key=lambda fault: fault.severity is not Severity.ERROR))
+    serving = _serving(trace, faults)
     if any(fault.severity is Severity.ERROR for fault in faults):
-        return Liveness(Life.FAULTY, faults)
-    return Liveness(Life.ALIVE if parts(trace) else Life.UNKNOWN, faults)
+        return Liveness(Life.FAULTY, faults, serving)
+    return Liveness(Life.ALIVE if parts(trace) else Life.UNKNOWN, faults, serving)
+
+
+def _serving(trace: Trace, faults: tuple[Fault, ...]) -> bool | Unknown:
+    """An answer with metrics shows that it serves, unless a fault says that it does not."""
+    grave = [fault for fault in faults if fault.severity is Severity.ERROR]
+    if any(fault.is_whole or fault.rule in (DEAD, REFUSED, STALLED) for fault in grave):
+        return False
+    answers = (trace.get(track.id, v.ENDPOINT_ANSWER) for track in trace.tracks_of(TrackKind.ENDPOINT))
+    if any(one is not None and one.last == v.EndpointAnswer.METRICS for one in answers):
+        return True
+    return why_kind_missing(trace, TrackKind.SERVER)
 
 
 def findings_of(trace: Trace, rule: str, source: str) -> Iterator[Finding]:
