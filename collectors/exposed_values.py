@@ -16,13 +16,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from llmtop import vocabulary as v
-from llmtop.collectors.metrics_text import key
+from llmtop.collectors.metrics_text import ExposedSample, key
 from llmtop.model import Metric, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from llmtop.collectors.metrics_text import ExposedSample, Exposition, Pairs
+    from llmtop.collectors.metrics_text import Exposition, Pairs
     from llmtop.model import Engine, ExposedNumber
 
 _LARGEST = {v.SERVER_KV_USAGE}
@@ -52,6 +52,8 @@ def read_values(engine: Engine, metric: Metric, exposition: Exposition) -> Value
     if metric in engine.names:
         for sample in engine.names[metric]:
             chosen = _chosen(exposition.samples.get(key(sample.name), ()), sample)
+            if sample.over is not None:
+                chosen = _shares(chosen, sample, sample.over, exposition)
             if chosen:
                 told = v.ENDED[metric] if sample.at_end else metric
                 more = (key(name) for name in sample.plus if key(name) in exposition.samples)
@@ -93,6 +95,22 @@ def _absent(engine: Engine, samples: Sequence[ExposedNumber], exposition: Exposi
     if key(name) in exposition.declared:
         return Unknown(f"{engine.title} has written no {name} yet", "it comes with its first request")
     return Unknown(f"this {engine.title} shows no {name}: another version, or none so far")
+
+
+def _shares(
+    parts: Iterable[ExposedSample], wanted: ExposedNumber, over: ExposedNumber, exposition: Exposition
+) -> list[ExposedSample]:
+    """Each sample as a share of that with the same labels, but for those that name the part."""
+
+    def of(sample: ExposedSample) -> Pairs:
+        return tuple(pair for pair in sample.pairs if pair[0] not in wanted.where)
+
+    wholes = {of(one): one.value for one in _chosen(exposition.samples.get(key(over.name), ()), over)}
+    return [
+        ExposedSample(one.name, one.labels, None if one.value is None else one.value / whole, one.pairs)
+        for one in parts
+        if (whole := wholes.get(of(one)))
+    ]
 
 
 def _is_counted(exposition: Exposition, wanted: ExposedNumber) -> bool:

@@ -129,10 +129,17 @@ class _Layout:
 
 
 class TextReader:
-    """Reads scrape after scrape of one server."""
+    """Reads scrape after scrape of one server.
 
-    def __init__(self, wanted: Iterable[str]) -> None:
+    Args:
+        wanted: Names, as `key` writes them.
+        before: What the page writes before all of these, as Ray does: "ray_".
+        left_out: What the page leaves out of them: NIM writes vLLM's names without "vllm_".
+    """
+
+    def __init__(self, wanted: Iterable[str], before: str = "", left_out: str = "") -> None:
         self._wanted = frozenset(wanted)
+        self._before, self._left_out = before, left_out
         self._series: dict[str, _Series | None] = {}
         """None stands for a series that nobody wants."""
         self._layout: _Layout | None = None
@@ -157,7 +164,8 @@ class TextReader:
         """Each line for itself, and what each of them begins with."""
         if len(self._series) >= MAX_REMEMBERED:
             self._series.clear()
-        layout = _Layout(frozenset(key(line.split(" ", 3)[2]) for line in lines if line.startswith(_TYPE)))
+        declared = (line.split(" ", 3)[2] for line in lines if line.startswith(_TYPE))
+        layout = _Layout(frozenset(map(self._key, declared)))
         unreadable = 0
         for number, line in enumerate(lines):
             try:
@@ -187,12 +195,17 @@ class TextReader:
 
     def _take_apart(self, head: str) -> _Series | None:
         name, _, labelled = head.partition("{")
-        series = None
-        if key(name.strip()) in self._wanted:
+        series, known = None, self._key(name.strip())
+        if known in self._wanted:
             labels = _labels(head) if labelled else {}
-            series = _Series(key(name.strip()), clean(name.strip()), labels, tuple(sorted(labels.items())))
+            series = _Series(known, clean(name.strip()), labels, tuple(sorted(labels.items())))
         self._series[head] = series
         return series
+
+    def _key(self, name: str) -> str:
+        """Under which wanted name a name of the page is read."""
+        known = key(name).removeprefix(self._before)
+        return known if known in self._wanted or not self._left_out else self._left_out + known
 
 
 def names(text: str, limit: int = 5) -> tuple[str, ...]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from llmtop.collectors.endpoint_failures import Failure, likeliest, refused, silent, strange, unreachable
 from llmtop.collectors.job_thread import Job, JobThread
 from llmtop.collectors.metrics_http import TIMEOUT_S, NotHttpError, Page
+from llmtop.collectors.pipelines import without_steps
 from llmtop.collectors.scrape_pace import SLOW_NS
 from llmtop.collectors.server_addresses import address
-from llmtop.collectors.server_connection import ServerConnection, engine_of
+from llmtop.collectors.server_connection import ServerConnection, names_of
 from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.vocabulary import EndpointAnswer
@@ -211,11 +212,11 @@ class Scraper:
     def _read(self, url: str, text: str) -> tuple[ServerConnection, Exposition] | Failure:
         connection = self._connection
         if connection is None or connection.url != url:
-            engine = engine_of(text, self._engines, self._target.kind)
-            if engine is None:
+            names = names_of(text, self._engines, self._target.kind)
+            if names is None:
                 return strange(url, text, self.expected)
-            connection = ServerConnection(url, engine)
-        exposition = connection.reader.read(text)
+            connection = ServerConnection(url, names.engine, names.before, names.left_out)
+        exposition = without_steps(connection.engine, connection.reader.read(text))
         if not exposition:
             self._connection = None  # another server may have taken over the port: look at its names afresh
             return strange(url, text, self.expected)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from llmtop import settings
@@ -11,8 +13,10 @@ from llmtop import vocabulary as v
 from llmtop.collectors.exposed_values import wanted_names
 from llmtop.collectors.impossible_values import CounterFalls
 from llmtop.collectors.metrics_text import TextReader, key
+from llmtop.collectors.pipelines import queue_at
 from llmtop.collectors.slots import FilledContexts, Running, Slots, slots_of
 from llmtop.facts import ServerFact, TargetFact
+from llmtop.frozen import frozen
 from llmtop.model import Unknown
 from llmtop.text import clean, redact
 
@@ -30,10 +34,10 @@ _SLOTS_REFUSED = (401, 403, 404, 501)
 class ServerConnection:
     """What is remembered of a server while it answers."""
 
-    def __init__(self, url: str, engine: Engine) -> None:
+    def __init__(self, url: str, engine: Engine, before: str = "", left_out: str = "") -> None:
         self.url = url
         self.engine = engine
-        self.reader = TextReader(wanted_names(engine))
+        self.reader = TextReader(wanted_names(engine), before, left_out)
         self.pages = 0
         self.is_introduced = False
         """Whether it was asked for its version and model."""
@@ -114,6 +118,9 @@ class ServerConnection:
             ServerFact.URL: self.url,
             ServerFact.MODEL: _label(exposition, engine.model_labels) or self._model or target.model,
         }
+        waits = engine.names.get(v.SERVER_WAITING, ())
+        if engine.entry_counts and (model := queue_at(engine, exposition, waits[-1].name)) is not None:
+            facts[ServerFact.QUEUE_AT] = model
         if engine.answers_between_steps:
             facts[ServerFact.ANSWERS_BETWEEN_STEPS] = 1
         installed = target.facts.get(TargetFact.VERSION)
@@ -135,18 +142,42 @@ class ServerConnection:
         return self._settings[1]
 
 
-def engine_of(text: str, engines: Iterable[Engine], kind: str) -> Engine | None:
-    """Whose metrics a text holds: of the engines whose prefixes occur, the one of `kind`, else the most frequent."""
-    counts = {engine.kind: 0 for engine in engines}
-    by_kind = {engine.kind: engine for engine in engines}
-    for line in text.split("\n"):
-        name = line.partition("{")[0].replace(":", "_")
-        for engine in by_kind.values():
-            counts[engine.kind] += name.startswith(engine.prefixes) if engine.prefixes else 0
-    if counts.get(kind):
-        return by_kind[kind]
-    best = max(counts, key=lambda each: counts[each], default=None)
-    return by_kind[best] if best is not None and counts[best] else None
+@frozen
+class PageNames:
+    """Whose names a page has, and how it spells them: see `TextReader`."""
+
+    engine: Engine
+    before: str = ""
+    left_out: str = ""
+
+
+def names_of(text: str, engines: Iterable[Engine], kind: str) -> PageNames | None:
+    """Of the engines whose names occur, the one of `kind`, else that with most; exact prefixes count before others.
+
+    Others write the names of an engine behind a prefix of their own ("ray_vllm_..."), or without its prefix: then
+    several must be the engine's, for names such as num_requests_running may be anybody's.
+    """
+    names = {line.partition("{")[0].partition(" ")[0].replace(":", "_") for line in text.split("\n") if line[:1] != "#"}
+    by_kind = {engine.kind: engine for engine in engines if engine.prefixes}
+    found = {of: PageNames(one) for of, one in by_kind.items()}
+    counts = {of: sum(name.startswith(one.prefixes) for name in names) for of, one in by_kind.items()}
+    if not any(counts.values()):
+        for of, one in by_kind.items():
+            inner, wanted = re.compile(rf"(\w+?_)((?:{'|'.join(map(re.escape, one.prefixes))})\w*)"), wanted_names(one)
+            matches = [match for name in names if (match := inner.match(name)) and key(match[2]) in wanted]
+            [(before, many)] = Counter(match[1] for match in matches).most_common(1) or [("", 0)]
+            found[of], counts[of] = PageNames(one, before), many * (many >= _SEVERAL_NAMES)
+    if not any(counts.values()):
+        for of, one in by_kind.items():
+            wanted, prefix = wanted_names(one), one.prefixes[0]
+            known = sum(prefix + key(name) in wanted for name in names)
+            found[of], counts[of] = PageNames(one, left_out=prefix), known * (known >= _SEVERAL_NAMES)
+    best = kind if counts.get(kind) else max(counts, key=lambda each: counts[each], default=None)
+    return found[best] if best is not None and counts[best] else None
+
+
+_SEVERAL_NAMES = 4
+"""Names that an engine has too, but for what stands before them, from which on they are its names."""
 
 
 def _label(exposition: Exposition, labels: Sequence[str]) -> str | None:

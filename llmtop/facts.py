@@ -86,6 +86,8 @@ class ServerFact:
     URL: Final = "url"
     MODEL: Final = "model"
     VERSION: Final = "version"
+    QUEUE_AT: Final = "queue_at"
+    """The model before which most requests wait, of a server that runs several."""
     SCRAPE_MS: Final = "scrape_ms"
     """How long the last page took."""
     NUM_GPU_BLOCKS: Final = "num_gpu_blocks"

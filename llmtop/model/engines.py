@@ -39,6 +39,7 @@ class ExposedNumber:
             that runs, and is never read as the metric itself but as that "of requests that ended"
             (`vocabulary.ENDED`). All other counters move as the work is done: with each step, or when a prompt is
             done.
+        over: The number that this one is a part of, where the metric is a share: it is divided by that.
         from_zero: A sample appears with the first event: where the counter is declared, and none matches `where`, it
             is 0.
     """
@@ -48,6 +49,7 @@ class ExposedNumber:
     scale: float = 1.0
     plus: tuple[str, ...] = ()
     at_end: bool = False
+    over: ExposedNumber | None = None
     from_zero: bool = False
 
 
@@ -164,6 +166,8 @@ class Engine:
         remarks: What a number leaves out, in a few words: "aborts not counted".
         slots_path: A JSON page of the requests that run, with the tokens of each so far (llama-server's /slots), and
             what turns it on.
+        entry_counts: Counters by `model_labels` of what each model has done, of a server that runs models as steps of
+            others; the first of the requests that it served, the last of their time. A request counts once.
         replicas: Labels over which a number is repeated, not divided: the ranks of one tensor-parallel group.
         model_labels: Labels whose value is the model's name.
         info: Names whose labels tell something of the server's set-up, with the labels worth showing.
@@ -200,6 +204,7 @@ class Engine:
     remarks: Mapping[Metric, str] = field(default_factory=dict)
     slots_path: str = ""
     slots_remedy: str = ""
+    entry_counts: tuple[str, ...] = ()
     port_flags: tuple[str, ...] = ("--port",)
     port_variable: str = ""
     model_flags: tuple[str, ...] = ("--model",)

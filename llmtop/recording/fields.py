@@ -261,6 +261,7 @@ FACTS: Final[Mapping[str, FieldKind]] = {
             GpuFact.RECOVERY_ACTION,
             GpuProcessFact.KIND,
             ServerFact.ENGINE,
+            ServerFact.QUEUE_AT,
             ServerFact.NUM_GPU_BLOCKS,
             ServerFact.BLOCK_SIZE,
             SETTINGS_OF,

@@ -10,6 +10,10 @@ def _backend_requests(*kinds: str) -> ExposedNumber:
     return ExposedNumber("nv_trt_llm_request_metrics", {"request_type": kinds})
 
 
+def _kv_blocks(kind: str, over: ExposedNumber | None = None) -> ExposedNumber:
+    return ExposedNumber("nv_trt_llm_kv_cache_block_metrics", {"kv_cache_block_type": (kind,)}, over=over)
+
+
 ENGINE = Engine(
     kind="triton",
     title="Triton",
@@ -28,7 +32,8 @@ ENGINE = Engine(
         v.SERVER_RUNNING: (_backend_requests("scheduled"),),
         v.SERVER_WAITING: (_backend_requests("waiting"), ExposedNumber("nv_inference_pending_request_count")),
         v.SERVER_KV_USAGE: (
-            ExposedNumber("nv_trt_llm_kv_cache_block_metrics", {"kv_cache_block_type": ("fraction",)}),
+            _kv_blocks("fraction"),
+            _kv_blocks("used", over=_kv_blocks("max")),  # releases without the fraction
         ),
         v.SERVER_REQUESTS: (ExposedNumber("nv_inference_request_success"),),
         v.SERVER_FAILURES: (ExposedNumber("nv_inference_request_failure"),),
@@ -45,6 +50,7 @@ ENGINE = Engine(
         ),
     },
     distributions={v.SERVER_TTFT: (ExposedNumber("nv_inference_first_response_histogram_ms", scale=1e-3),)},
+    entry_counts=("nv_inference_request_success", "nv_inference_request_failure", "nv_inference_request_duration_us"),
     model_flags=("--model-repository", "--model-store"),
     model_labels=("model",),
 )

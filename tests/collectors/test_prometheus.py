@@ -34,7 +34,7 @@ from llmtop.collectors.metrics_http import Fetcher, Page, is_here
 from llmtop.collectors.prometheus import PrometheusCollector
 from llmtop.collectors.registry import target_collectors
 from llmtop.collectors.scrape_pace import ScrapePace
-from llmtop.collectors.server_connection import engine_of
+from llmtop.collectors.server_connection import names_of
 from llmtop.model import Metric, Missing, Reading, Target, Trace, TrackKind, Unknown, What
 from llmtop.servers.registry import BY_KIND, ENGINES
 from llmtop.vocabulary import EndpointAnswer
@@ -345,10 +345,67 @@ def test_engine_is_told_by_the_names_where_the_kind_does_not_fit() -> None:
         (expositions.llamacpp(), "llamacpp"),
         (expositions.triton(), "triton"),
     ):
-        engine = engine_of(text, [engine for engine in ENGINES if engine.kind != "demo"], "dynamo")
-        assert engine is not None
-        assert engine.kind == kind
-    assert engine_of("python_info 1\n", ENGINES, "vllm") is None
+        names = names_of(text, [engine for engine in ENGINES if engine.kind != "demo"], "dynamo")
+        assert names is not None
+        assert names.engine.kind == kind
+    assert names_of("python_info 1\n", ENGINES, "vllm") is None
+
+
+@pytest.mark.parametrize("prefix", ["vllm_", "ray_vllm_", "ray_vllm:", "", "prod_llm_vllm:"])
+def test_known_names_are_read_however_they_begin(prefix: str) -> None:
+    """Gateways write _ for the colon, Ray and relabelling proxies a prefix, and NIM leaves vLLM's own out."""
+    page = expositions.vllm_v1().replace("vllm:", prefix)
+    trace = collect(page, "process")
+    expected = collect(expositions.vllm_v1())
+    assert {(one.metric.name, one.value) for one in numbers(trace)} == {
+        (one.metric.name, one.value) for one in numbers(expected)
+    }
+
+
+def test_a_few_common_names_are_no_engines() -> None:
+    page = "num_requests_running 3\nnum_requests_waiting 1\nmy_vllm_calls 4\nmy_vllm_prompt_tokens 1\n"
+    assert names_of(page, ENGINES, "vllm") is None
+
+
+TRITON = {
+    "ensemble": (1000, 6_000_000_000, 1_000),
+    "preprocessing": (1000, 3_900_000_000, 3_800_000_000),
+    "tensorrt_llm": (995, 2_000_000_000, 1_000_000),
+    "classifier": (400, 1_000_000, 0),
+}
+
+
+def triton_page(models: dict[str, tuple[int, int, int]]) -> str:
+    lines = []
+    for name, (served, took, queued) in models.items():
+        lines += [f'nv_inference_request_success{{model="{name}",version="1"}} {served}']
+        lines += [f'nv_inference_request_duration_us{{model="{name}",version="1"}} {took}']
+        lines += [f'nv_inference_queue_duration_us{{model="{name}",version="1"}} {queued}']
+    lines += [f'nv_inference_pending_request_count{{model="{m}",version="1"}} {n}' for m, n in PENDING.items()]
+    kinds = {"used": 6100, "free": 139, "max": 6239}
+    lines += [f'nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type="{k}",model="x"}} {n}' for k, n in kinds.items()]
+    return "\n".join(lines) + "\n"
+
+
+PENDING = {"tensorrt_llm": 0, "preprocessing": 39}
+
+
+@pytest.mark.parametrize("entry", ["ensemble", "tensorrt_llm_bls", "chat"])
+def test_a_request_of_triton_counts_once_however_many_models_it_passes(entry: str) -> None:
+    models = {entry if name == "ensemble" else name: numbers for name, numbers in TRITON.items()}
+    trace = collect(triton_page(models), "triton")
+    assert value(trace, v.SERVER_REQUESTS) == 1400, "those of the ensemble, and those of a model beside it"
+    queued = [value(trace, one) for one in (v.total(v.SERVER_QUEUE_TIME), v.bucket(v.SERVER_QUEUE_TIME, math.inf))]
+    assert queued[0] == pytest.approx(3801.0, abs=0.1), "where its steps queue, it waits"
+    assert queued[1] == 1400
+    assert value(trace, v.SERVER_WAITING) == 39
+    assert value(trace, v.SERVER_KV_USAGE) == pytest.approx(6100 / 6239)
+    assert trace.tracks[TRACK].facts["queue_at"] == "preprocessing"
+
+
+def test_models_of_triton_that_serve_by_themselves_are_added_up() -> None:
+    trace = collect(triton_page({"a": (1000, 5_000_000, 0), "b": (990, 4_000_000, 0)}), "triton")
+    assert value(trace, v.SERVER_REQUESTS) == 1990
 
 
 @pytest.mark.parametrize("nothing", ["NaN", "-1", "-Inf"])

@@ -16,6 +16,7 @@ from llmtop.analysis.rules.signals import Signal
 from llmtop.analysis.series.histograms import distribution
 from llmtop.analysis.series.readings import counter_rate, history, latest, server_track
 from llmtop.analysis.series.readings import source as source_of
+from llmtop.facts import ServerFact
 from llmtop.frozen import frozen
 from llmtop.model import NS_PER_S, Finding, Metric, Severity, Trace, TrackId, Unknown, UnknownKind
 from llmtop.units import counted, quantity
@@ -59,6 +60,8 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     elif wait.value >= _LONG_S:
         held, running = limit(trace, server.id), recent_mean(trace, server.id, v.SERVER_RUNNING)
         now = counted(waiting_now(trace, server.id, waiting), "request", "wait")
+        at = server.facts.get(ServerFact.QUEUE_AT)
+        now += f' (most of them before model "{at}")' if isinstance(at, str) else ""
         says_running = () if running is None else (says(trace, server.id, v.SERVER_RUNNING, running),)
         yield Finding(
             rule=id,
