@@ -82,6 +82,7 @@ class ProcCollector:
         families=("cgroup.",),
         metrics=(
             *(v.PROCESS_CPU, v.PROCESS_SYSTEM, v.PROCESS_FAULTS, v.PROCESS_MAJOR_FAULTS, v.PROCESS_SWAP, v.PROCESS_RSS),
+            *(v.PROCESS_FILES, v.PROCESS_FILES_LIMIT),
             *(v.PROCESS_THREADS, v.PROCESS_STATE, v.THREAD_ON_CPU, v.THREAD_RUN_QUEUE, v.THREAD_VOLUNTARY),
             *(v.THREAD_INVOLUNTARY, v.THREAD_STATE_SAMPLES, v.THREAD_GIL_FUTEX, v.HOST_CPU_PRESSURE, v.HOST_LOAD),
         ),
@@ -272,9 +273,22 @@ class ProcCollector:
             (v.PROCESS_STATE, self._state(process, stat)),
         ):
             news.readings.append(Reading(process.id, metric, now, float(value), _STAT))
+        if process.is_part:
+            self._read_files(process, now, news)
         if self._is_time_to_renew and process.is_part and (swapped := procfs.swapped_bytes(process.pid)) is not None:
             news.readings.append(Reading(process.id, v.PROCESS_SWAP, now, float(swapped), _STATUS))
         return True
+
+    def _read_files(self, process: KnownProcess, now: int, news: ProcPoll) -> None:
+        """How many files it has open, and may have."""
+        if self._is_time_to_renew or process.files_limit is None:
+            process.files_limit = procfs.open_files_limit(process.pid)
+        if process.files_limit is None:
+            return
+        count = procfs.open_file_numbers(process.pid, process.files_limit)
+        if count is not None:
+            limit = Reading(process.id, v.PROCESS_FILES_LIMIT, now, float(process.files_limit), "/proc/PID/limits")
+            news.readings += (Reading(process.id, v.PROCESS_FILES, now, float(count), "/proc/PID/fd"), limit)
 
     def _state(self, process: KnownProcess, stat: procfs.ProcStat) -> ProcessState:
         if process.pid == self._target.root_pid and self._freezer is not None and cgroups.is_frozen(self._freezer):

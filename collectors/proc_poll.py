@@ -23,6 +23,7 @@ class KnownProcess:
         alive_ns: When it was last seen alive.
         thread_count: How many threads it had then.
         shown: Its track as it was last sent.
+        files_limit: How many files it may have open.
     """
 
     pid: int
@@ -37,6 +38,7 @@ class KnownProcess:
     thread_count: int = 0
     threads: dict[int, Thread] = field(default_factory=dict)
     shown: Track | None = None
+    files_limit: int | None = None
 
     @property
     def id(self) -> TrackId:

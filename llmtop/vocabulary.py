@@ -221,6 +221,9 @@ PROCESS_MAJOR_FAULTS = Metric("process.major_faults", "faults", counter=True, ti
 PROCESS_SWAP = Metric("process.swap", "bytes", title="swapped out")
 """Of the parts of the server, every five seconds."""
 PROCESS_RSS = Metric("process.rss", "bytes", title="RSS")
+PROCESS_FILES = Metric("process.files", "files", title="open files")
+PROCESS_FILES_LIMIT = Metric("process.files_limit", "files", title="limit of open files")
+"""Of the parts of the server; without the descriptors above a limit that was lowered."""
 PROCESS_THREADS = Metric("process.threads", "threads", title="threads")
 PROCESS_STATE = Metric("process.state", CODE, title="state")
 """A `ProcessState`, of the process's first thread."""

@@ -54,6 +54,7 @@ def renamed(scene: Scene, pid: int, **facts: float | str | Unknown) -> Trace:
         ("endpoint refused", Life.FAULTY, "ENDPOINT DEAD"),
         ("endpoint hangs", Life.FAULTY, "ENDPOINT HANGS"),
         ("endpoint fails", Life.FAULTY, "ENDPOINT FAILING"),
+        ("out of file descriptors", Life.FAULTY, "OUT OF FILES"),
         ("all requests are refused", Life.FAULTY, "ALL REQUESTS REFUSED"),
     ],
 )

@@ -588,6 +588,14 @@ SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
         frozenset({"idle-polling"}),
     ),
     "endpoint slow": (ALIVE.but(answer_s=1.4), frozenset({"endpoint-slow"})),
+    "out of file descriptors": (
+        ALIVE.but(gauges={(ids.process(5), v.PROCESS_FILES): 64.0, (ids.process(5), v.PROCESS_FILES_LIMIT): 64.0}),
+        frozenset({"files-exhausted"}),
+    ),
+    "room for connections": (
+        ALIVE.but(gauges={(ids.process(5), v.PROCESS_FILES): 57.0, (ids.process(5), v.PROCESS_FILES_LIMIT): 64.0}),
+        frozenset(),
+    ),
     "all requests are refused": (
         ALIVE.but(running=0.0, gpus=(0.0,), tokens=0.0, counters=by_status(0.0, 148.0, 0.0)),
         frozenset({"requests-failed"}),

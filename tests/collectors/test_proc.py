@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -821,3 +822,12 @@ def test_pages_that_are_read_from_a_disk_and_swap_are_counted() -> None:
         pytest.skip("this machine keeps pages of /var/tmp that it was told to drop")
     assert faults >= 32
     assert trace.get(ids.process(paged.pid), v.PROCESS_SWAP) is not None
+
+
+def test_files_that_are_open_are_counted_below_the_limit(busy: subprocess.Popen[str]) -> None:
+    limits = resource.prlimit(busy.pid, resource.RLIMIT_NOFILE)
+    opened = len(procfs.open_files(busy.pid) or ())
+    resource.prlimit(busy.pid, resource.RLIMIT_NOFILE, (2, limits[1]))
+    read = {one.metric: one.value for one in ProcCollector(target(busy.pid)).poll().readings}
+    assert opened > 2
+    assert (read[v.PROCESS_FILES], read[v.PROCESS_FILES_LIMIT]) == (2, 2), "what is above the limit does not count"

@@ -23,6 +23,7 @@ from llmtop.analysis.rules import (
     endpoint_slow,
     engine_hung,
     engine_starved,
+    files_exhausted,
     gil_bound,
     gpu_bound,
     gpu_shared,
@@ -141,6 +142,7 @@ RULES: tuple[Rule, ...] = (
     core_dump,
     xid,
     restarted,
+    files_exhausted,
     requests_failed,
     clients_leave,
     # what the server waits for

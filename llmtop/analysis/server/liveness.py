@@ -13,6 +13,7 @@ from llmtop.analysis.series.readings import why_kind_missing
 from llmtop.analysis.series.recorded import is_recorded
 from llmtop.analysis.server.absent import absent_faults
 from llmtop.analysis.server.endpoint import DEAD, endpoint_faults
+from llmtop.analysis.server.open_files import open_files_faults
 from llmtop.analysis.server.processes import parts, process_faults, root_end
 from llmtop.analysis.server.progress import STALLED, progress_faults
 from llmtop.analysis.server.refusals import REFUSED, leaving_faults, refusal_faults
@@ -80,7 +81,7 @@ def _liveness(trace: Trace) -> Liveness:
         return Liveness(Life.DEAD, processes, serving=False)
     whole = any(fault.is_whole for fault in processes)
     of_requests = () if whole else (*progress_faults(trace), *refusal_faults(trace), *leaving_faults(trace))
-    others = (*endpoint_faults(trace), *of_requests)
+    others = (*open_files_faults(trace), *endpoint_faults(trace), *of_requests)
     faults = tuple(sorted((*processes, *others), key=lambda fault: fault.severity is not Severity.ERROR))
     serving = _serving(trace, faults)
     if any(fault.severity is Severity.ERROR for fault in faults):
