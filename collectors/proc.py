@@ -46,7 +46,6 @@ from llmtop.text import clean, shell_command
 from llmtop.vocabulary import ProcessState
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import TracebackType
 
     from llmtop.collectors.base import Aim, Clock, Collector
@@ -99,7 +98,6 @@ class ProcCollector:
     ) -> None:
         self._target = target
         self._exits = exits or Exits()
-        self._freezer: Path | None = None
         # The target's own engine first: what it calls its processes is the likeliest.
         self._engines = sorted(engines, key=lambda engine: engine.kind != target.kind)
         self._clock = clock
@@ -291,7 +289,7 @@ class ProcCollector:
             news.readings += (Reading(process.id, v.PROCESS_FILES, now, float(count), "/proc/PID/fd"), limit)
 
     def _state(self, process: KnownProcess, stat: procfs.ProcStat) -> ProcessState:
-        if process.pid == self._target.root_pid and self._freezer is not None and cgroups.is_frozen(self._freezer):
+        if process.freezer is not None and cgroups.is_frozen(process.freezer):
             return ProcessState.FROZEN
         return _STATES.get(stat.state, ProcessState.ALIVE)
 
@@ -319,13 +317,13 @@ class ProcCollector:
             ProcessFact.ROOT: self._target.root_pid,
         }
         if process.pid == self._target.root_pid:
-            self._freezer = cgroups.freezer_of(process.pid)
             facts |= (
                 self._settings
                 | {ProcessFact.GPUS_OPEN: self._gpus_open(), ProcessFact.DIRECTORY: _directory(process.pid)}
                 | self._core_fact(process.role, " ".join(procfs.arguments(process.pid)))
             )
         if process.is_part:
+            process.freezer = cgroups.freezer_of(process.pid)
             facts |= self._quotas.facts(process.pid)
         track = Track(process.id, TrackKind.PROCESS, process.role, facts=facts)
         if track != process.shown:

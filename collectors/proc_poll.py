@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from llmtop import ids
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from llmtop.collectors.proc_threads import Thread, ThreadAccess
     from llmtop.model import Mark, Missing, Reading, Track, TrackId
 
@@ -24,6 +26,7 @@ class KnownProcess:
         thread_count: How many threads it had then.
         shown: Its track as it was last sent.
         files_limit: How many files it may have open.
+        freezer: The file that says whether its cgroup is frozen.
     """
 
     pid: int
@@ -39,6 +42,7 @@ class KnownProcess:
     threads: dict[int, Thread] = field(default_factory=dict)
     shown: Track | None = None
     files_limit: int | None = None
+    freezer: Path | None = None
 
     @property
     def id(self) -> TrackId:

@@ -49,6 +49,7 @@ def renamed(scene: Scene, pid: int, **facts: float | str | Unknown) -> Trace:
         ("engine killed", Life.FAULTY, "ENGINE DEAD"),
         ("engine stopped", Life.FAULTY, "ENGINE STOPPED"),
         ("frozen", Life.FAULTY, "SERVER FROZEN"),
+        ("engine frozen alone", Life.FAULTY, "ENGINE FROZEN"),
         ("engine hung in the kernel", Life.FAULTY, "ENGINE HUNG"),
         ("engine deadlocked", Life.FAULTY, "ENGINE HUNG"),
         ("endpoint refused", Life.FAULTY, "ENDPOINT DEAD"),

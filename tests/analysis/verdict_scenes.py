@@ -523,6 +523,10 @@ SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
         ALIVE.but(states={5: ProcessState.FROZEN, 7: ProcessState.ALIVE}, gpus=(0.0,)),
         frozenset({"process-stopped"}),
     ),
+    "engine frozen alone": (
+        ALIVE.but(states={5: ProcessState.ALIVE, 7: (ProcessState.ALIVE, ProcessState.FROZEN)}, gpus=(0.0,)),
+        frozenset({"process-stopped"}),
+    ),
     "engine hung in the kernel": (
         STUCK.but(states={5: ProcessState.ALIVE, 7: ProcessState.UNINTERRUPTIBLE}),
         frozenset({"process-hung"}),

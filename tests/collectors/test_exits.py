@@ -305,6 +305,18 @@ def test_the_state_of_a_process_is_read(server: tuple[Running, ProcCollector]) -
     poll_until(collector, lambda trace: state(trace, core) == ProcessState.ALIVE)
 
 
+def test_a_cgroup_that_holds_one_part_alone_is_told_of_it(
+    server: tuple[Running, ProcCollector], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, _ = server
+    root, core = running.pids["api"], running.pids["core"]
+    (tmp_path / "freezer.state").write_text("FROZEN\n")
+    monkeypatch.setattr(cgroups, "freezer_of", lambda pid: tmp_path / "freezer.state" if pid == core else None)
+    trace = ProcCollector(Target(root, root, "vllm", "vLLM", ()), ENGINES).poll()
+
+    assert (state(trace, root), state(trace, core)) == (ProcessState.ALIVE, ProcessState.FROZEN)
+
+
 def test_a_frozen_cgroup_is_told_of_the_root(
     server: tuple[Running, ProcCollector], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

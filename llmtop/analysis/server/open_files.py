@@ -35,14 +35,13 @@ def open_files_faults(trace: Trace) -> Iterator[Fault]:
 
 
 def _fault(part: ServerPart, files: float, limit: float, now_ns: int, *, is_all: bool) -> Fault:
-    has = f"{count(files)} of {count(limit)} file descriptors"
     return Fault(
         OUT_OF_FILES,
         "OUT OF FILES" if is_all else "FEW FILES LEFT",
         part.role,
-        f"{part.name} has used up its file descriptors, {has}: it accepts no new connection"
+        f"{part.name} has used up its {count(limit)} file descriptors: it accepts no new connection"
         if is_all
-        else f"{part.name} has used {has}: without one it accepts no connection",
+        else f"{part.name} has {count(limit - files)} of {count(limit)} file descriptors left: then it accepts nobody",
         (f"open files {count(files)} (/proc/PID/fd)", f"limit of open files {count(limit)} (/proc/PID/limits)"),
         "raise its limit (while it runs by the command below, for good by LimitNOFILE= or docker's --ulimit nofile=), "
         "and see who keeps its connections open: ls -l /proc/PID/fd",

@@ -46,7 +46,7 @@ _WORDS = {
 _RESUME = {
     ProcessState.STOPPED: "let it go on: kill -CONT {pid}; Ctrl+Z at its terminal or a kill -STOP holds it",
     ProcessState.TRACED: "end the debugger that holds it (gdb, strace): TracerPid below is its process",
-    ProcessState.FROZEN: "let the container go on: docker unpause, or write 0 to its cgroup.freeze",
+    ProcessState.FROZEN: "let it go on: docker unpause, or write 0 to its cgroup.freeze (v1: THAWED to freezer.state)",
 }
 
 
@@ -353,7 +353,7 @@ def _held_fault(
     word, letter = _WORDS[state]
     first, since = next(((part, t) for part, t in several if not part.is_front), several[0])
     # What the container holds is held with its root.
-    is_all = len(several) == len(living) or state is ProcessState.FROZEN
+    is_all = len(several) == len(living) or (state is ProcessState.FROZEN and any(part.is_root for part, _ in several))
     names = ", ".join(part.name for part, _ in several[:3]) + (" ..." if len(several) > 3 else "")
     whole = watched(trace)
     who = f"the {whole}" if is_all else names
