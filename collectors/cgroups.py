@@ -27,6 +27,14 @@ class Group:
 
 
 @frozen
+class Weight:
+    """What sets how much of a CPU a group gets that others want too, as a share of what is usual."""
+
+    share: float
+    text: str
+
+
+@frozen
 class Throttling:
     """Counters of cpu.stat (kernel: Documentation/admin-guide/cgroup-v2, scheduler/sched-bwc)."""
 
@@ -40,18 +48,42 @@ def group_of(pid: int, proc: Path = procfs.PROC, mount: Path = MOUNT) -> Group |
     A quota set on a group holds for all groups in it, but only the group that has it counts the throttling. So
     the search goes upwards.
     """
-    own = _own_folder(procfs.read_text(f"{proc}/{pid}/cgroup") or "", mount)
-    if own is None:
+    path, levels = _levels(pid, proc, mount)
+    if not levels or not (levels[0] / "cpu.stat").exists():
         return _NO_GROUP
-    base, path = own
-    folder = base / path.lstrip("/")
-    if not (folder / "cpu.stat").exists():
-        return _NO_GROUP
-    levels = [folder, *(parent for parent in folder.parents if parent.is_relative_to(base))]
     for level in levels:
         if (cores := _quota(level)) is not None:
             return Group(level, path, cores)
-    return Group(folder, path, None)
+    return Group(levels[0], path, None)
+
+
+def weight_of(pid: int, proc: Path = procfs.PROC, mount: Path = MOUNT) -> Weight | None:
+    """The least weight among a process's group and those above it, where it is less than half of the usual one."""
+    weights = []
+    for level in _levels(pid, proc, mount)[1]:
+        for name, usual in _WEIGHTS.items():
+            value = (procfs.read_text(level / name) or "").strip()
+            if value.isdigit():
+                weights.append(Weight(int(value) / usual, f"{name} {value} in {level}"))
+        if (procfs.read_text(level / "cpu.idle") or "").strip() == "1":
+            weights.append(Weight(0.0, f"cpu.idle 1 in {level}"))
+    least = min(weights, key=lambda one: one.share, default=None)
+    return least if least is not None and least.share < _LITTLE else None
+
+
+_WEIGHTS = {"cpu.shares": 1024, "cpu.weight": 100}
+"""By file what a group has that nobody gave another weight (kernel: sched-design-CFS; cgroup-v2)."""
+_LITTLE = 0.5
+
+
+def _levels(pid: int, proc: Path, mount: Path) -> tuple[str, list[Path]]:
+    """The path of a process's processor group, and the folders from its own up to the mount point."""
+    own = _own_folder(procfs.read_text(f"{proc}/{pid}/cgroup") or "", mount)
+    if own is None:
+        return "", []
+    base, path = own
+    folder = base / path.lstrip("/")
+    return path, [folder, *(parent for parent in folder.parents if parent.is_relative_to(base))]
 
 
 def throttling(group: Group) -> Throttling | Unknown:

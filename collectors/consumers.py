@@ -153,13 +153,17 @@ class ConsumersCollector:
         return f"{name} {_script(procfs.arguments(pid, self._proc))}".rstrip()
 
     def _track(self, pid: int, seen: _CpuSeen) -> Track:
-        group = group_name(_group(procfs.read_text(f"{self._proc}/{pid}/cgroup") or ""))
+        path = _group(procfs.read_text(f"{self._proc}/{pid}/cgroup") or "")
         name = clean(redact(self._called(pid, seen.name)))
         return Track(
             ids.neighbour(pid),
             TrackKind.NEIGHBOUR,
             name,
-            facts={NeighbourFact.PID: pid, NeighbourFact.CGROUP: clean(group)},
+            facts={
+                NeighbourFact.PID: pid,
+                NeighbourFact.CGROUP: clean(group_name(path)),
+                NeighbourFact.CGROUP_PATH: clean(path),
+            },
         )
 
 
@@ -192,9 +196,10 @@ def _script(arguments: Sequence[str]) -> str:
 
 
 def _group(memberships: str) -> str:
-    """The path of a process's cgroup: of the unified hierarchy, which stands last, or of the first that has one."""
-    paths = [line.split(":", 2)[2] for line in memberships.splitlines() if line.count(":") >= 2]
-    return next((path for path in reversed(paths) if path.strip("/")), "")
+    """The path of a process's cgroup: that of its CPU time, else of the unified hierarchy, or of the first it is in."""
+    lines = [line.split(":", 2) for line in memberships.splitlines() if line.count(":") >= 2]
+    lines.sort(key=lambda line: "cpu" in line[1].split(","))
+    return next((path for _, _, path in reversed(lines) if path.strip("/")), "")
 
 
 def _processes(proc: Path) -> Iterator[tuple[int, _CpuSeen]]:

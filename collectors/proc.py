@@ -259,7 +259,7 @@ class ProcCollector:
             self._end(process, news)
             return False
         process.alive_ns, process.thread_count = now, stat.threads
-        self._show(process, news)
+        self._show(process, stat.nice, news)
         self._announce(process, now, news)
         for metric, value in (
             (v.PROCESS_CPU, stat.cpu_ticks * _NS_PER_TICK),
@@ -302,7 +302,7 @@ class ProcCollector:
             self._exits.watch(process.pid)
             news.came.append(process)
 
-    def _show(self, process: KnownProcess, news: ProcPoll) -> None:
+    def _show(self, process: KnownProcess, nice: int, news: ProcPoll) -> None:
         """Send the process's track when it is new or has changed."""
         is_new = process.shown is None
         if not is_new and process.is_announced and not self._is_time_to_renew:
@@ -324,6 +324,7 @@ class ProcCollector:
             )
         if process.is_part:
             process.freezer = cgroups.freezer_of(process.pid)
+            facts |= {ProcessFact.NICE: nice} if nice > 0 else {}
             facts |= self._quotas.facts(process.pid)
         track = Track(process.id, TrackKind.PROCESS, process.role, facts=facts)
         if track != process.shown:

@@ -52,7 +52,13 @@ class CpuQuotas:
             return {ProcessFact.CGROUP: group}
         cores = group.cores
         folder = clean(str(group.folder))
-        return {
+        weight = cgroups.weight_of(pid)
+        little: dict[str, Fact] = (
+            {}
+            if weight is None
+            else {ProcessFact.CPU_WEIGHT: weight.share, ProcessFact.CPU_WEIGHT_SET: clean(weight.text)}
+        )
+        return little | {
             ProcessFact.CGROUP: clean(group.path),
             ProcessFact.CGROUP_FOLDER: folder,
             ProcessFact.CPU_QUOTA: "none" if cores is None else f"{cores:g} cores",

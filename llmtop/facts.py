@@ -180,6 +180,12 @@ class ProcessFact:
     CGROUP_FOLDER: Final = "cgroup_folder"
     CPU_QUOTA: Final = "cpu_quota"
     """"2.5 cores", or "none"."""
+    CPU_WEIGHT: Final = "cpu_weight"
+    """Of a group that counts for less than half of others: its share of the usual weight, 0 to 0.5."""
+    CPU_WEIGHT_SET: Final = "cpu_weight_set"
+    """What sets it: "cpu.shares 2 in /sys/fs/cgroup/cpu/kubepods"."""
+    NICE: Final = "nice"
+    """Of its first thread, where it is above 0."""
 
 
 class ThreadFact:
@@ -206,6 +212,7 @@ class NeighbourFact:
     PID: Final = "pid"
     CGROUP: Final = "cgroup"
     """Its cgroup's name."""
+    CGROUP_PATH: Final = "cgroup_path"
 
 
 class HostFact:

@@ -36,6 +36,7 @@ class ProcStat(NamedTuple):
         system_ticks: Field 15: the part of `cpu_ticks` in the kernel.
         faults: Field 10: pages that were touched for the first time, or again after they were given back.
         major_faults: Field 12: pages that had to be read from a disk, its swap space or a mapped file.
+        nice: Field 19: from -20 (gets most of a CPU that others want too) to 19.
     """
 
     state: str
@@ -47,6 +48,7 @@ class ProcStat(NamedTuple):
     system_ticks: int = 0
     faults: int = 0
     major_faults: int = 0
+    nice: int = 0
 
 
 def read_bytes(path: str | Path, dir_fd: int | None = None) -> bytes | None:
@@ -128,6 +130,7 @@ def parse_stat(content: bytes) -> ProcStat | None:
             int(fields[12]),
             int(fields[7]),
             int(fields[9]),
+            int(fields[16]),
         )
     except (IndexError, ValueError):
         return None

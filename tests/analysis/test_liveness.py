@@ -557,6 +557,14 @@ def test_a_hang_is_measured_against_what_is_usual() -> None:
     assert asked((0.9, 3.0), 0) == ["ENDPOINT HANGS"]
 
 
+def test_a_front_end_without_a_cpu_is_not_stuck() -> None:
+    hangs = SITUATIONS["endpoint hangs"][0]
+    [fault] = life_of(hangs.but(threads=(replace(API, on_cpu=0.01, run_queue=0.98), ENGINE))).faults
+    assert fault.message.endswith("the front end gets no CPU")
+    assert "waits for a CPU 98%" in fault.evidence[0]
+    assert "is stuck" in life_of(hangs).faults[0].message
+
+
 @pytest.mark.parametrize(("after_s", "said"), [(12, []), (75, ["ENDPOINT HANGS"])])
 def test_a_server_that_was_restarted_may_listen_before_it_can_answer(after_s: int, said: list[str]) -> None:
     trace = ALIVE.but(answer=(EndpointAnswer.METRICS, EndpointAnswer.SILENT), answer_s=(0.005, after_s)).trace()

@@ -10,7 +10,7 @@ import pytest
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
-from llmtop.analysis.rules import cpu_bound, run_queue_starvation
+from llmtop.analysis.rules import cgroup_throttled, cpu_bound, run_queue_starvation
 from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.threads.neighbours import neighbours
 from llmtop.model import NS_PER_S, Fact, Finding, Series, Trace, Track, TrackId, TrackKind
@@ -283,3 +283,43 @@ def test_more_cores_are_asked_for_where_none_is_free(in_use: float, steal: float
     asked = "taskset -pc 7; ps -eLo psr,stat,pid,tid,comm --sort psr | awk '$2 ~ /^R/'"
     assert finding.next_command == (asked if is_free else "top -d 2")
     assert ("give the server more cores" in finding.action) == (not is_free and not steal)
+
+
+def crowded_out(**facts: Fact) -> Finding:
+    """Of a server whose three threads get a hundredth of two CPUs, next to two busy loops."""
+    threads = tuple(Thread(tid=7 + i, on_cpu=0.005, run_queue=0.99) for i in range(3))
+    trace = beside(CROWDED.but(threads=threads, cores=2).trace(), (40, "stress", 1.98, ""), in_use=2.0)
+    return starved(with_facts(trace, ids.process(7), cgroup="/pod", **facts))
+
+
+def test_the_weight_of_its_group_is_why_others_come_first() -> None:
+    finding = crowded_out(cpu_weight=0.002, cpu_weight_set="cpu.shares 2 in /sys/fs/cgroup/cpu/pod")
+    assert finding.message.partition(": ")[2].startswith(
+        "others come first (cpu.shares 2 in /sys/fs/cgroup/cpu/pod): stress (pid 40) takes 2 of 2 cores"
+    )
+    assert finding.action.startswith("give its group the weight that it needs")
+    nice = crowded_out(nice=19)
+    assert "others come first (nice 19)" in nice.message
+    assert nice.action == "take its nice back: ls /proc/7/task | xargs sudo renice -n 0 -p"
+    neither = crowded_out()
+    assert "come first" not in neither.message
+    assert "ready at once" not in neither.message, "who has a hundredth of the CPUs does not crowd itself"
+
+
+@pytest.mark.parametrize(
+    ("path", "folder", "named"),
+    [
+        ("/live_q", "/sys/fs/cgroup/cpu/live_q", True),
+        ("/live_q/server", "/sys/fs/cgroup/cpu/live_q", True),
+        ("/other", "/sys/fs/cgroup/cpu/other", False),
+    ],
+)
+def test_who_uses_the_quota_too_is_named(path: str, folder: str, named: bool) -> None:
+    trace = beside(THROTTLED.trace(), (40, "stress", 0.3, "live_q"), (41, "make", 1.5, "ci"))
+    trace = with_facts(trace, ids.process(7), cgroup=path, cgroup_folder=folder, cpu_quota="0.6 cores")
+    trace = with_facts(trace, ids.neighbour(40), cgroup_path="/live_q/sidecar")
+    trace = with_facts(trace, ids.neighbour(41), cgroup_path="/live_queue")
+    (finding,) = findings_of(cgroup_throttled, trace)
+    assert ("stress (pid 40) takes 0.3 cores of it" in finding.message) == named
+    assert finding.action.startswith("move stress out of the group") == named
+    assert "make" not in finding.message

@@ -105,7 +105,9 @@ def test_the_others_are_named_with_their_cgroup_and_the_server_is_not(
     assert (trace.origin.kind, trace.start_ns, trace.end_ns) == ("live", machine.clock(), machine.clock())
     (track,) = trace.tracks.values()
     assert track.id == "neighbour:200"
-    assert dict(track.facts) == {"pid": 200, "cgroup": "docker 3f2a91b0c7d1"}
+    path = str(track.facts["cgroup_path"])
+    assert dict(track.facts) == {"pid": 200, "cgroup": "docker 3f2a91b0c7d1", "cgroup_path": path}
+    assert "3f2a91b0c7d1" in path
     assert "\x1b" not in track.name
     assert list(cores(trace).values()) == [pytest.approx(1.8)]
 

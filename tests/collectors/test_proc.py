@@ -616,6 +616,31 @@ def test_version_one_groups(tmp_path: Path) -> None:
     assert cgroups.throttling(group) == cgroups.Throttling(4, 77)
 
 
+@pytest.mark.parametrize(
+    ("membership", "files", "told"),
+    [
+        (
+            "5:cpu:/pods/x\n",
+            {"cpu/pods/cpu.shares": "2\n", "cpu/pods/x/cpu.shares": "1024\n"},
+            (2 / 1024, "cpu.shares 2"),
+        ),
+        ("0::/pods/x\n", {"pods/cpu.weight": "100\n", "pods/x/cpu.weight": "1\n"}, (0.01, "cpu.weight 1")),
+        ("0::/pods/x\n", {"pods/cpu.idle": "1\n", "pods/x/cpu.weight": "100\n"}, (0.0, "cpu.idle 1")),
+        ("0::/pods/x\n", {"pods/cpu.weight": "100\n", "pods/x/cpu.weight": "60\n"}, None),
+    ],
+)
+def test_the_least_weight_of_a_group_and_those_above(
+    membership: str, files: dict[str, str], told: tuple[float, str] | None, tmp_path: Path
+) -> None:
+    mount, proc = tmp_path / "cgroup", tmp_path / "proc"
+    make_group(proc / "7", cgroup=membership)
+    for name, content in files.items():
+        (mount / name).parent.mkdir(parents=True, exist_ok=True)
+        (mount / name).write_text(content)
+    weight = cgroups.weight_of(7, proc, mount)
+    assert (weight and (weight.share, weight.text.partition(" in ")[0])) == told
+
+
 def test_no_group_and_no_quota_are_reasons(tmp_path: Path) -> None:
     mount, proc = tmp_path / "cgroup", tmp_path / "proc"
     assert isinstance(cgroups.group_of(7, proc, mount), Unknown)

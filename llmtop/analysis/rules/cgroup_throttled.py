@@ -17,6 +17,7 @@ from llmtop.analysis.rules.thread_signals import drivers, held_off
 from llmtop.analysis.series.rates import Increase
 from llmtop.analysis.series.readings import counter_increase, counter_rate
 from llmtop.analysis.server.configuration import one_of
+from llmtop.analysis.threads.neighbours import neighbours
 from llmtop.facts import ProcessFact
 from llmtop.model import NS_PER_S, Finding, Severity, Trace, Track, TrackId, TrackKind, Unknown
 from llmtop.text import group_name
@@ -44,13 +45,21 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
         if isinstance(throttled, Unknown) or throttled.amount <= 0:
             continue
         share = throttled.per_second / NS_PER_S
+        shared = _shared_path(track)
+        mates = neighbours(trace, shared) if shared else ()
+        eats = f"; {mates[0].who} takes {mates[0].cores:.2g} cores of it" if mates else ""
+        apart = f"move {mates[0].name} out of the group, or give it a quota of its own" if mates else ""
         yield Finding(
             rule=id,
             severity=Severity.ERROR if share >= _SEVERE else Severity.WARNING,
             subject=track.name,
-            message=f"CPU quota exhausted: threads throttled {share:.2g} s per second" + _of_group(track),
-            evidence=(*_quota(trace, track.id, throttled), harm.text),
-            action=one_of("raise the CPU limit", fewer_threads(trace)),
+            message=f"CPU quota exhausted: threads throttled {share:.2g} s per second{_of_group(track)}{eats}",
+            evidence=(
+                *_quota(trace, track.id, throttled),
+                harm.text,
+                *(f"in the same quota: {one.text} (/proc/PID/stat)" for one in mates[:_MATES]),
+            ),
+            action=one_of(apart, "raise the CPU limit", fewer_threads(trace)),
             next_command=_command(track),
             source=source,
             share=min(1.0, share),
@@ -61,6 +70,19 @@ def throttled_share(trace: Trace) -> float:
     """Seconds throttled per second of the process whose group is throttled most, up to 1."""
     grown = (counter_increase(trace, one.id, v.CGROUP_THROTTLED, WINDOW_NS) for one in trace.tracks_of(_PROCESS))
     return max((min(1.0, one.per_second / NS_PER_S) for one in grown if not isinstance(one, Unknown)), default=0.0)
+
+
+def _shared_path(track: Track) -> str:
+    """The path of the group whose quota it is, as /proc/PID/cgroup has it; empty where there is none."""
+    facts = (ProcessFact.CGROUP, ProcessFact.CGROUP_FOLDER, ProcessFact.CPU_QUOTA)
+    path, folder, quota = (str(track.facts.get(fact, "")) for fact in facts)
+    while path.strip("/") and not folder.endswith(path):
+        path = path.rpartition("/")[0]
+    return "" if quota in ("", "none") else path.rstrip("/")
+
+
+_MATES = 3
+"""Programs in the same quota that are named."""
 
 
 def _command(track: Track) -> str:

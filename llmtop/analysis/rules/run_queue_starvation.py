@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
 from llmtop.analysis.rules.advice import fewer_threads
@@ -31,8 +32,8 @@ from llmtop.analysis.series.readings import source as source_of
 from llmtop.analysis.server.configuration import one_of
 from llmtop.analysis.server.processes import watched
 from llmtop.analysis.threads.neighbours import STEAL_PERCENT, count_cpus, host, neighbours, neighbours_cores, says_who
-from llmtop.facts import ThreadFact
-from llmtop.model import NS_PER_S, Finding, Severity, Trace, Unknown
+from llmtop.facts import ProcessFact, ThreadFact
+from llmtop.model import NS_PER_S, Finding, Severity, Trace, TrackKind, Unknown
 
 id = "run-queue-starvation"
 summary = "The engine loop waits for a CPU: every step is late by that much."
@@ -43,6 +44,8 @@ _MOST = 0.5
 time that loops wait for input, from which they wait for the thread that takes requests."""
 
 
+_SOME = 0.25
+"""Share of the CPUs that it may use, of which its threads have to have had so much to be what crowds them."""
 _ONE_OF_THEM = 0.9
 """Share of what all threads of a process wait that is one thread's: then it is told as that one's time."""
 _NOTABLE = 0.2
@@ -135,6 +138,8 @@ def _who(trace: Trace, late: ServerThread) -> str:
     if stolen := _stolen(trace):
         return f"the hypervisor takes {stolen:.0f} % of all CPU time"
     all_cores = cores(trace)[1]
+    if low := _low(trace, late):
+        return low
     if _crowd_each_other(trace, late):
         count = room(trace, late)
         ready = ready_threads(trace, late.row.pid)
@@ -159,8 +164,29 @@ def _may_hold_off(trace: Trace, late: ServerThread, others: float) -> bool:
 
 
 def _crowd_each_other(trace: Trace, late: ServerThread) -> bool:
-    """More threads of the late one's process are ready to run than there are CPUs: some wait, whoever else runs."""
-    return 0 < room(trace, late) < ready_threads(trace, late.row.pid)
+    """More threads of the late one's process are ready to run than there are CPUs, and the server has most of these."""
+    places, own = room(trace, late), cores(trace)[0]
+    return 0 < places < ready_threads(trace, late.row.pid) and own >= _SOME * places
+
+
+def _low(trace: Trace, late: ServerThread) -> str:
+    """What makes others come first, in half a sentence, where the server has little of the CPUs; else empty."""
+    own, all_cores = cores(trace)
+    what, found = _lesser(trace, late), neighbours(trace)
+    if not what or own >= _MOST * all_cores or _could_run_elsewhere(trace):
+        return ""
+    busiest = f": {found[0].who} takes {found[0].cores:.2g} of {all_cores:.0f} cores" if found else ""
+    return f"others come first ({what}){busiest}"
+
+
+def _lesser(trace: Trace, late: ServerThread) -> str:
+    """What gives a thread less of a CPU than others: the weight of its cgroup, which its root stands for, or nice."""
+    process = trace.tracks[ids.process(late.row.pid)]
+    groups = [one for one in (process, *trace.tracks_of(TrackKind.PROCESS)) if ProcessFact.CGROUP in one.facts]
+    if groups and (weight := groups[0].facts.get(ProcessFact.CPU_WEIGHT_SET)):
+        return str(weight)
+    nice = process.facts.get(ProcessFact.NICE)
+    return f"nice {nice}" if nice else ""
 
 
 def _could_run_elsewhere(trace: Trace) -> bool:
@@ -224,6 +250,10 @@ def _action(trace: Trace, late: ServerThread) -> str:
         return _wider(trace, late)
     if _stolen(trace):
         return "the host of this virtual machine has too little: dedicated CPUs, or another host"
+    if _low(trace, late):
+        if _lesser(trace, late).startswith("nice"):
+            return f"take its nice back: ls /proc/{late.row.pid}/task | xargs sudo renice -n 0 -p"
+        return "give its group the weight that it needs (cpu.weight, cpu.shares; Kubernetes: a CPU request)"
     if _crowd_each_other(trace, late):
         fewer = fewer_threads(trace)
         fewer = fewer and f"{fewer}: at most {room(trace, late)}"

@@ -11,7 +11,7 @@ from llmtop.analysis.series.readings import FRESH_NS
 from llmtop.analysis.server.configuration import change, one_of
 from llmtop.analysis.server.ending import is_recent
 from llmtop.analysis.server.fault import Fault, for_s
-from llmtop.analysis.server.processes import parts
+from llmtop.analysis.server.processes import is_front, parts
 from llmtop.analysis.threads.shares import Shares, threads_view
 from llmtop.facts import EndpointFact, ServerFact
 from llmtop.model import NS_PER_S, Feature, Severity, TrackKind, Unknown
@@ -159,21 +159,43 @@ def _silent(trace: Trace, track: Track, answers: Series, times: Series | None, s
     if has_answered and waited < _LONGEST_STEP_S and _is_answered_between_steps(trace, track) and _works(trace, waited):
         yield _late(trace, url, waited, usual, since)
         return
+    why, action, *shown = _why_silent(trace)
     yield Fault(
         DEAD,
         "ENDPOINT HANGS",
         "metrics endpoint",
-        f"{url} has not answered for {waited:.0f} s: the front end is stuck, or has far more to do than it can",
+        f"{url} has not answered for {waited:.0f} s: {why}",
         (
+            *shown,
             f"waited {waited:.1f} s for it so far (GET {url})",
             f"it took {usual * 1000:.0f} ms before (GET {url})" if has_answered else f"it never answered (GET {url})",
         ),
-        "see what the API server's threads do (pane 4): a blocked event loop, no CPU, or too many requests for it",
+        action,
         f"curl -s -m 10 -o /dev/null -w '%{{http_code}} %{{time_total}}\\n' {quoted(url)}",
         since,
         is_whole=False,
         severity=Severity.ERROR if has_answered or is_overdue else Severity.WARNING,
     )
+
+
+def _why_silent(trace: Trace) -> tuple[str, ...]:
+    """Why it may be so, what to do about it, and the line of evidence: a front end that gets no CPU is not stuck."""
+    view = threads_view(trace, _STARVED_NS)
+    fronts = [row for row in (() if isinstance(view, Unknown) else view.rows) if is_front(row.role)]
+    queued = max((row.shares.run_queue for row in fronts if isinstance(row.shares, Shares)), default=0.0)
+    if queued >= _WORKS:
+        return (
+            "the front end gets no CPU",
+            "give it CPUs: others take them, or its cgroup, nice or quota leaves it few (the findings below say which)",
+            f"the front end waits for a CPU {queued:.0%} of the last {_STARVED_NS // NS_PER_S} s (schedstat)",
+        )
+    return (
+        "the front end is stuck, or has far more to do than it can",
+        "see what the API server's threads do (pane 4): a blocked event loop, no CPU, or too many requests for it",
+    )
+
+
+_STARVED_NS = 5 * NS_PER_S
 
 
 def _is_answered_between_steps(trace: Trace, track: Track) -> bool:

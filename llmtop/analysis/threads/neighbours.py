@@ -61,8 +61,8 @@ class Neighbour:
         return f"{self.name} ({which}{where}) {self.cores:.2g} cores"
 
 
-def neighbours(trace: Trace) -> tuple[Neighbour, ...]:
-    """The busiest first; processes of one name in one cgroup are one.
+def neighbours(trace: Trace, below: str = "") -> tuple[Neighbour, ...]:
+    """The busiest first; processes of one name in one cgroup are one. Of those in a cgroup, or below it, alone.
 
     Of those that take about as much (within a fifth) the order is that of their names: who takes most would be another
     one at each look else.
@@ -72,7 +72,8 @@ def neighbours(trace: Trace) -> tuple[Neighbour, ...]:
     for track in trace.tracks_of(TrackKind.NEIGHBOUR):
         series, pid = trace.get(track.id, v.NEIGHBOUR_CPU), ids.pid(track.id)
         cores = sum(value for t_ns, value in series.known if t_ns in looks) / len(looks) if series and looks else 0.0
-        if cores > 0 and ids.process(pid) not in trace.tracks:
+        is_there = f"{track.facts.get(NeighbourFact.CGROUP_PATH, '')}/".startswith(f"{below}/") if below else True
+        if cores > 0 and is_there and ids.process(pid) not in trace.tracks:
             groups.setdefault((track.name, str(track.facts.get(NeighbourFact.CGROUP, ""))), []).append((cores, pid))
     found = (
         Neighbour(name, tuple(pid for _, pid in sorted(members, reverse=True)), group, sum(c for c, _ in members))
