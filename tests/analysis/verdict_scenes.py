@@ -310,7 +310,7 @@ def by_status(done: float, refused: float, failed: float) -> dict[tuple[TrackId,
     """Requests a second by HTTP status; all that are done have tokens."""
     counted = {v.SERVER_HTTP_DONE: done, v.SERVER_HTTP_GENERATED: done}
     counted |= {v.SERVER_HTTP_REFUSED: refused, v.SERVER_HTTP_FAILED: failed}
-    return {("server:1", metric): rate for metric, rate in counted.items()}
+    return {(ids.server(1), metric): rate for metric, rate in counted.items()}
 
 
 API = Thread("APIServer", 5, 5, on_cpu=0.2)
