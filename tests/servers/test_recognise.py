@@ -387,6 +387,7 @@ def test_a_process_name_never_shifts_the_fields(name: bytes, numbers: list[int])
         system_ticks=numbers[11],
         faults=numbers[6],
         major_faults=numbers[8],
+        nice=numbers[15],
     )
 
 

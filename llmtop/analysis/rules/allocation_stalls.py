@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from llmtop.analysis.kernels.programs import Words
 from llmtop.analysis.rules import idle
 from llmtop.analysis.timeline.causes import Cause
+from llmtop.facts import OriginFact
 
 if TYPE_CHECKING:
-    from llmtop.facts import OriginFact
-from llmtop.model import Finding, Trace
+    from llmtop.model import Finding, Trace
 
 id = "allocation-stalls"
 summary = "The GPU idles while the launching thread allocates or frees memory."
