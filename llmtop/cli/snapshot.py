@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from llmtop.analysis.server.fault import Fault
+    from llmtop.model import Trace
     from llmtop.session import Session
 
 _SECONDS = 1.0
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         finally:
             trace = session.trace()
             session.stop()
-    trace = replace(trace, missing=(*late, *trace.missing))
+    trace = _seen(trace, late)
     json.dump(snapshot_document(trace, session.target, window_s), sys.stdout, allow_nan=False, indent=2)
     sys.stdout.write("\n")
     return _exit_code(liveness(trace).gravest if session.target is not None else None)
@@ -114,12 +115,18 @@ def _stream(session: Session, late: tuple[Missing, ...], windows: Iterable[float
         if is_over.wait(window_s):
             break
         trace, now = session.trace(), time.monotonic()
-        trace = replace(trace, missing=(*late, *trace.missing))
+        trace = _seen(trace, late)
         json.dump(snapshot_document(trace, session.target, now - started), sys.stdout, allow_nan=False)
         sys.stdout.write("\n")
         sys.stdout.flush()
         started, late = now, ()
     return 0
+
+
+def _seen(trace: Trace, late: tuple[Missing, ...]) -> Trace:
+    """The trace with what was not ready in time, and with the time of day at which its clock read 0."""
+    origin = replace(trace.origin, utc_ns=time.time_ns() - time.monotonic_ns())
+    return replace(trace, origin=origin, missing=(*late, *trace.missing))
 
 
 def _exit_code(fault: Fault | None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from llmtop import ids, whats
@@ -80,6 +81,7 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "host": _host(trace, target),
         "target": _target(trace, target, window_ns),
         "liveness": _liveness(trace) if target is not None else fact(NO_TARGET),
+        "time": _time(trace),
         "window_s": seconds,
         "gpus": [_gpu(trace, track, window_ns) for track in tracks],
         "gpu_totals": _gpu_totals(trace, tracks, window_ns),
@@ -101,6 +103,15 @@ def snapshot_document(trace: Trace, target: Target | None, seconds: float) -> di
         "missing": [missing.document for missing in _all_missing(trace, server, threads, syscalls)],
         "self": _self(trace, window_ns),
     }
+
+
+def _time(trace: Trace) -> Json:
+    """When the window ended, in UTC, as ISO 8601 has it."""
+    if trace.origin.utc_ns is None:
+        return fact(Unknown("the trace does not say when its clock read 0"))
+    return datetime.fromtimestamp((trace.origin.utc_ns + trace.end_ns) / NS_PER_S, UTC).isoformat(
+        timespec="milliseconds"
+    )
 
 
 def _of_server(

@@ -51,6 +51,7 @@ KEYS = [
     "host",
     "target",
     "liveness",
+    "time",
     "window_s",
     "gpus",
     "gpu_totals",
