@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
@@ -37,6 +38,8 @@ WORK, COUNTED = "work done", "counted by the pipes"
 _LEAST_SHARE, _MOST_SHARE = 0.02, 1.05
 """Less than this of the counted is another program's work; well over all of it means that tokens were not computed. In
 prefill, which fills its tiles, the work of a real vLLM was 0.91 to 1.01 of the counted."""
+_GAP = 1.6
+"""Times the usual distance of two windows, from which on one without work lies between them."""
 _ALIKE = 2.0
 """Points of the trail within this ratio of the newest intensity are of the same phase, and as padded."""
 
@@ -121,11 +124,15 @@ def _means(counted: list[RooflinePoint]) -> tuple[float, float]:
     """FLOP/s and bytes/s over the seconds that tokens are counted in; windows without a point count as idle."""
     window_s = WINDOW_NS / NS_PER_S
     recent = [point for point in counted if point.age_s < window_s]
-    if len(recent) < 2:
+    gaps = [older.age_s - point.age_s for point, older in pairwise(recent)]
+    if not gaps:
         return recent[0].flops_per_s, recent[0].bytes_per_s
-    period_s = min(later.age_s - point.age_s for point, later in pairwise(recent))
-    seen = min(window_s, counted[-1].age_s + period_s) / period_s
-    return sum(point.flops_per_s for point in recent) / seen, sum(point.bytes_per_s for point in recent) / seen
+    usual_s = median(gaps)
+    # A window lasts from the one before it; after a gap in which the GPU did nothing, as long as windows usually do.
+    lengths = [gap if gap < _GAP * usual_s else usual_s for gap in (*gaps, usual_s)]
+    seen_s = sum(gaps) + usual_s
+    flops = sum(point.flops_per_s * length for point, length in zip(recent, lengths, strict=True)) / seen_s
+    return flops, sum(point.bytes_per_s * length for point, length in zip(recent, lengths, strict=True)) / seen_s
 
 
 def _is_alike(point: RooflinePoint, newest: RooflinePoint) -> bool:
