@@ -54,7 +54,7 @@ class ThreadAccess:
 
     def file_of(self, descriptor: int) -> str | None:
         """What a file descriptor of the process points to."""
-        return procfs.read_link(f"/proc/{self.pid}/fd/{descriptor}")
+        return procfs.file_behind(self.pid, descriptor)
 
     def wchan(self, thread: Thread, task: int) -> str:
         """The kernel function in which a thread sleeps; empty when the kernel does not say."""
@@ -275,6 +275,8 @@ class Thread:
             return told
         if state == "D":
             return ThreadCause.UNINTERRUPTIBLE
+        if not call and self.wchan == "wait_woken":  # of sockets and terminals: mostly of sockets
+            return ThreadCause.SOCKET
         return ThreadCause.OTHER if call or self.wchan else None
 
     def _is_at_gil(self, task: int, access: ThreadAccess) -> bool:

@@ -37,16 +37,18 @@ _BY_WCHAN = tuple(
         (r"(anon_)?pipe_|wait_for_partner|eventfd_", ThreadCause.PIPE),
         # The closed driver's, the open modules' (os_, rm_) and unified memory's functions.
         (r"_?nv[_A-Z0-9i]|uvm_|os_(acquire|wait|cond)|rm_", ThreadCause.GPU_DRIVER),
-        (r"sk_wait|__skb_wait|skb_wait|unix_|inet_|tcp_|udp_|sock_|wait_woken", ThreadCause.SOCKET),
+        (r"sk_wait|__skb_wait|skb_wait|unix_|inet_|tcp_|udp_|sock_", ThreadCause.SOCKET),
+        (r"n_tty_|tty_|pty_", ThreadCause.TERMINAL),
         (r"io_cqring_wait", ThreadCause.IO_URING),
         (r"do_wait|kernel_wait4|vfork_done|wait_for_vfork_done", ThreadCause.CHILD),
         (r"do_sigtimedwait|sigsuspend|do_pause|sys_pause|__do_sys_pause", ThreadCause.SIGNAL),
         (r"ptrace_stop|do_signal_stop|do_jobctl_trap", ThreadCause.STOPPED),
         (
-            r"io_schedule|(folio|page)_wait|wait_on_(page|buffer)|folio_|jbd2_|blk_|ext4_|xfs_|btrfs_|nfs_|rpc_|fuse_"
+            r"io_schedule|(folio|page)_wait|wait_on_(page|buffer)|folio_|jbd2_|blk_|ext4_|xfs_|btrfs_"
             r"|rq_qos_wait|submit_bio_wait|filemap_",
             ThreadCause.DISK,
         ),
+        (r"_*nfs\d?_|rpc_|_*fuse_|request_wait_answer|cifs_|smb\d_|ceph_|p9_|ll_", ThreadCause.NETWORK_FS),
     )
 )
 # System call numbers: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h (aarch64).
@@ -140,14 +142,21 @@ def timed_futex(line: str, machine: str = platform.machine()) -> int | None:
 def cause_of_file(path: str) -> ThreadCause:
     """What waiting in read, write or ioctl on a file is about.
 
+    Args:
+        path: As `procfs.file_behind` has it.
+
     >>> [cause_of_file(path).value for path in ("pipe:[1]", "socket:[2]", "/dev/nvidia0", "/models/a.safetensors")]
     ['pipe', 'socket', 'gpu_driver', 'disk']
+    >>> [cause_of_file(path).value for path in ("fifo:/run/log", "tty:/dev/pts/3", "network:/models/a.safetensors")]
+    ['pipe', 'terminal', 'network_fs']
     """
     if path.startswith("/dev/nvidia"):
         return ThreadCause.GPU_DRIVER
-    if path.startswith(("pipe:", "anon_inode:[eventfd")):
+    if path.startswith(("pipe:", "fifo:", "anon_inode:[eventfd")):
         return ThreadCause.PIPE
     if path.startswith("socket:"):
         return ThreadCause.SOCKET
+    if path.startswith(("tty:", "network:")):
+        return ThreadCause.TERMINAL if path.startswith("tty:") else ThreadCause.NETWORK_FS
     is_special = not path.startswith("/") or path.startswith(("/dev/", "/proc/", "/sys/"))
     return ThreadCause.OTHER if is_special else ThreadCause.DISK

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+import stat as modes
 import weakref
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -284,6 +286,40 @@ def open_files_limit(pid: int, proc: Path = PROC) -> int | None:
             soft = line.split()[3]
             return int(soft) if soft.isdigit() else None
     return None
+
+
+def file_behind(pid: int, descriptor: int, proc: Path = PROC) -> str | None:
+    """What a file descriptor points to, with its kind; None when it is closed, or not ours to see.
+
+    Such as "socket:[4242]", "fifo:/run/log", "tty:/dev/pts/1", "network:/models/a", or the path alone. A file on a
+    network file system is never asked for anything: it may not answer.
+    """
+    link = f"{proc}/{pid}/fd/{descriptor}"
+    path = read_link(link)
+    if path is None or not path.startswith("/") or path.startswith(("/proc/", "/sys/", "/dev/nvidia")):
+        return path
+    mount = re.search(r"^mnt_id:\s*(\d+)", read_text(f"{proc}/{pid}/fdinfo/{descriptor}") or "", re.MULTILINE)
+    if mount is not None and _NETWORK.match(_file_system(pid, mount[1], proc)):
+        return f"network:{path}"
+    try:
+        mode = os.stat(link).st_mode
+    except OSError:
+        return path
+    is_terminal = modes.S_ISCHR(mode) and _TERMINAL.match(path)
+    return f"fifo:{path}" if modes.S_ISFIFO(mode) else f"tty:{path}" if is_terminal else path
+
+
+_NETWORK = re.compile(r"nfs|cifs|smb|fuse|ceph|lustre|9p|afs|gpfs|beegfs|gfs2|ocfs2|virtiofs|weka")
+_TERMINAL = re.compile(r"/dev/(pts/|tty|console|ptmx|hvc)")
+
+
+@lru_cache(maxsize=256)  # of each sleep of a thread, always the same few files
+def _file_system(pid: int, mount: str, proc: Path) -> str:
+    """The type of a mount of a process, by its number; empty where it is not there."""
+    for line in (read_text(f"{proc}/{pid}/mountinfo") or "").splitlines():
+        if line.startswith(f"{mount} "):
+            return line.partition(" - ")[2].partition(" ")[0]
+    return ""
 
 
 def read_link(path: str) -> str | None:

@@ -17,8 +17,8 @@ _UNINTERRUPTIBLE, _STOPPED = 2, (4, 8)
 
 
 def file_of(pid: int, descriptor: int) -> str | None:
-    """As /proc has it; None when it is closed, or not ours to see."""
-    return procfs.read_link(f"/proc/{pid}/fd/{descriptor}")
+    """As `procfs.file_behind` has it."""
+    return procfs.file_behind(pid, descriptor)
 
 
 def cause_of_sleep(pid: int, call: int, state: int, descriptor: int, file_of: FileOf = file_of) -> ThreadCause:

@@ -557,6 +557,13 @@ def test_a_hang_is_measured_against_what_is_usual() -> None:
     assert asked((0.9, 3.0), 0) == ["ENDPOINT HANGS"]
 
 
+def test_an_event_loop_that_waits_to_write_its_log_is_named() -> None:
+    stuck = replace(API, on_cpu=0.0, asleep_in="pipe")
+    [fault] = life_of(SITUATIONS["endpoint hangs"][0].but(threads=(stuck, ENGINE))).faults
+    assert fault.message.endswith("its event loop waits at a pipe or a FIFO")
+    assert "a log shipper that is stopped" in fault.action
+
+
 def test_a_front_end_without_a_cpu_is_not_stuck() -> None:
     hangs = SITUATIONS["endpoint hangs"][0]
     [fault] = life_of(hangs.but(threads=(replace(API, on_cpu=0.01, run_queue=0.98), ENGINE))).faults

@@ -117,7 +117,8 @@ def test_states_and_kernel_functions() -> None:
         "os_acquire_mutex": "gpu_driver",
         "sk_wait_data": "socket", "unix_stream_read": "socket", "io_cqring_wait": "io_uring", "do_wait": "child",
         "do_sigtimedwait": "signal", "ptrace_stop": "stopped", "io_schedule": "disk", "folio_wait_bit": "disk",
-        "page_wait_x": "disk", "ext4_file_write": "disk", "fuse_wait": "disk",
+        "page_wait_x": "disk", "ext4_file_write": "disk", "fuse_wait": "network_fs",
+        "nfs_wait_bit_killable": "network_fs", "n_tty_write": "terminal",
     }  # fmt: skip
     assert {name: cause_of_wchan(name) for name in functions} == {
         name: ThreadCause(one) for name, one in functions.items()

@@ -122,7 +122,7 @@ def _cause(pid: int, tid: int) -> ThreadCause | None:
     if cause is not None:
         return cause
     line = procfs.read_text(f"/proc/{pid}/task/{tid}/syscall") or ""
-    return cause_of_syscall(line, lambda number: procfs.read_link(f"/proc/{pid}/fd/{number}"))
+    return cause_of_syscall(line, lambda number: procfs.file_behind(pid, number))
 
 
 def id_ranges(ids: Iterable[int], most: int) -> list[tuple[int, int]]:

@@ -49,6 +49,8 @@ source = "vLLM documentation, CPU Resources for GPU Deployments; arXiv:2603.2277
 _INPUT = "nothing tells it to go on: see what the API server does, and the threads that feed the engine"
 _ACTIONS = {
     v.ThreadCause.DISK: "see what it reads or writes: model or LoRA weights, KV offloading, swap; use a faster disk",
+    v.ThreadCause.NETWORK_FS: "a network file system is slow or silent: keep weights and logs on a local disk",
+    v.ThreadCause.TERMINAL: "its terminal takes no more: Ctrl+S, a pager or a closed laptop; let it log to a file",
     v.ThreadCause.UNINTERRUPTIBLE: "it waits in the kernel: a disk, a network file system, a driver; dmesg says more",
     v.ThreadCause.SOCKET: "see what it waits for on the network: another rank, KV transfer, a remote store",
     v.ThreadCause.FUTEX: "find what holds the lock or fills the queue it waits for: the GIL, another thread or rank",

@@ -43,6 +43,7 @@ GPU_WAITS = (v.ThreadCause.CUDA_SYNC, v.ThreadCause.GPU_DRIVER)
 NO_INPUT_WAITS = (
     *GPU_WAITS,
     v.ThreadCause.DISK,
+    v.ThreadCause.NETWORK_FS,
     v.ThreadCause.UNINTERRUPTIBLE,
     v.ThreadCause.CHILD,
     v.ThreadCause.STOPPED,

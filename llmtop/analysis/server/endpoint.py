@@ -189,6 +189,14 @@ def _why_silent(trace: Trace) -> tuple[str, ...]:
             "give it CPUs: others take them, or its cgroup, nice or quota leaves it few (the findings below say which)",
             f"the front end waits for a CPU {queued:.0%} of the last {_STARVED_NS // NS_PER_S} s (schedstat)",
         )
+    loop = next((row.shares for row in fronts if row.tid == row.pid and isinstance(row.shares, Shares)), None)
+    if loop is not None and loop.blocked_total >= _WORKS and loop.main_cause in _BLOCKS:
+        return (
+            f"its event loop waits at {_BLOCKS[loop.main_cause]}",
+            "find what it writes there (its log, as a rule) and why nobody takes it: a log shipper that is stopped, a "
+            "pager, a disk that is full or does not answer",
+            f"its first thread waits {loop.blocked_total:.0%} of the time, most in {loop.main_cause} (/proc)",
+        )
     return (
         "the front end is stuck, or has far more to do than it can",
         "see what the API server's threads do (pane 4): a blocked event loop, no CPU, or too many requests for it",
@@ -196,6 +204,13 @@ def _why_silent(trace: Trace) -> tuple[str, ...]:
 
 
 _STARVED_NS = 5 * NS_PER_S
+_BLOCKS: dict[str, str] = {
+    v.ThreadCause.PIPE: "a pipe or a FIFO",
+    v.ThreadCause.TERMINAL: "a terminal",
+    v.ThreadCause.NETWORK_FS: "a network file system",
+    v.ThreadCause.DISK: "a disk",
+}
+"""What an event loop that has time waits for in no call."""
 
 
 def _is_answered_between_steps(trace: Trace, track: Track) -> bool:

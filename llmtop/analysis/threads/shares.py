@@ -45,7 +45,12 @@ _MOSTLY = 0.5
 """Share from which on most is meant."""
 _HARDLY = 0.03
 """Share of its time below which a thread hardly runs."""
-HELD_UP = frozenset({ThreadCause.DISK, ThreadCause.UNINTERRUPTIBLE, ThreadCause.CUDA_SYNC, ThreadCause.GPU_DRIVER})
+HELD_UP = frozenset(
+    {
+        *(ThreadCause.DISK, ThreadCause.NETWORK_FS, ThreadCause.TERMINAL),
+        *(ThreadCause.UNINTERRUPTIBLE, ThreadCause.CUDA_SYNC, ThreadCause.GPU_DRIVER),
+    }
+)
 """Nobody sleeps in these for want of work."""
 
 ENGINE_ROLES = ("enginecore", "engine", "scheduler", "worker")
