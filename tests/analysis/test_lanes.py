@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from llmtop import ids, whats
-from llmtop.analysis.pages.lanes import lane_behind, lanes_at, lanes_view
+from llmtop.analysis.pages.lanes import _put_back, lane_behind, lanes_at, lanes_view
 from llmtop.analysis.series.readings import as_of, gpu_tracks, latest, mean
 from llmtop.analysis.views import Lane, Lanes
 from llmtop.model import LIVE, NS_PER_S, Metric, Missing, Series, Source, SourceLane, Sources, Trace, TrackKind, Unknown
@@ -192,3 +192,10 @@ def test_a_lane_of_the_machine_needs_no_other_source_that_describes_the_machine(
     why = Unknown("this kernel has no swap space", "CONFIG_SWAP=y")
     missing = (Missing(whats.reading(ids.HOST, SWAPPED), why),)
     assert lanes_view(replace(known, series={}, missing=missing)).lanes[-1].why_not == why
+
+
+def test_no_cell_of_a_share_has_more_than_all_of_its_time() -> None:
+    """A sleep is counted when it ends: what is more than the cell's length was before."""
+    cells: list[float | None] = [0.2e9, 0.0, 1.6e9, None, 1.2e9, 0.5e9]
+    _put_back(cells)
+    assert cells == pytest.approx([0.2e9, 0.6e9, 1e9, None, 1e9, 0.5e9])

@@ -239,10 +239,23 @@ def _probe_samples(
     step_ns = usual_step_ns(observed) or NS_PER_S
     first_ns = observed.times[0] if len(observed) else trace.end_ns
     grid = grid_of(max(first_ns, trace.end_ns - window_ns), observed.last_t_ns or trace.end_ns, step_ns)
-    cells = on_grid(probe_steps(series, observed, grid.start_ns, grid.end_ns), grid)
+    cells = list(on_grid(probe_steps(series, observed, grid.start_ns, grid.end_ns), grid))
+    if series.metric.unit == "ns":
+        _put_back(cells)
     return tuple(
         (grid.start_ns + (i + 1) * step_ns, None if value is None else value * scale) for i, value in enumerate(cells)
     )
+
+
+def _put_back(cells: list[float | None]) -> None:
+    """Time in a cell beyond its length goes to those before it: a sleep is counted when it ends, and began there."""
+    over = 0.0
+    for i in range(len(cells) - 1, -1, -1):
+        value = cells[i]
+        if value is None:
+            over = 0.0  # what was before the probes looked is nobody's
+        else:
+            cells[i], over = min(value + over, float(NS_PER_S)), max(0.0, value + over - NS_PER_S)
 
 
 def _gauge_lane(
