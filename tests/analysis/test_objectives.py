@@ -183,6 +183,15 @@ def test_a_tail_of_gaps_from_prompts_of_a_server_that_does_not_tell_their_time()
     assert "prompts" not in only(trace(gaps, counters=cached)).message
 
 
+@pytest.mark.parametrize(("output", "is_all"), [(16.0, True), (4000.0, False)])
+def test_steps_that_are_nearly_all_prompts_are_the_cause_without_a_tail(output: float, is_all: bool) -> None:
+    """A vLLM with prompts of 6,000 tokens and answers of two: each gap is 170 ms, the median too."""
+    tokens = {v.SERVER_PROMPT_TOKENS: (0.0, 60 * 47_975.0), v.SERVER_OUTPUT_TOKENS: (0.0, 60 * output)}
+    finding = only(trace({v.SERVER_ITL: [0.17] * 960}, counters=tokens))
+    assert ("steps are nearly all prompts, 100 % of the tokens" in finding.message) == is_all
+    assert ("see what a step waits for" in finding.action) != is_all
+
+
 @pytest.mark.parametrize(
     ("run_queue", "words"), [(0.1, "prompts are computed in between"), (0.6, "steps wait for a CPU")]
 )

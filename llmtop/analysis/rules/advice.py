@@ -97,6 +97,13 @@ def fewer_threads(trace: Trace) -> str:
     return "" if told is not None and told <= 1 else change(trace, Feature.CPU_THREADS, "cap thread pools")
 
 
+def says_clients_see_more(trace: Trace) -> tuple[str, ...]:
+    """Where the API server is late: what its own page cannot tell of what clients see."""
+    if server_track(trace) is None:
+        return ()
+    return ("clients see longer latencies than its page has: answers wait after they are counted (not measured)",)
+
+
 def room_in_kv(trace: Trace) -> str:
     """What lets more requests fit into the KV cache."""
     return one_of(

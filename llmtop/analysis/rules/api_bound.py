@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
+from llmtop.analysis.rules.advice import says_clients_see_more
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.needs import lacks_threads
 from llmtop.analysis.rules.requests_outside import outside_now
@@ -126,6 +127,7 @@ def _finding(trace: Trace, busiest: ServerThread, waiting: Sequence[ServerThread
             *queued,
             *(says_spent(trace, thread) for thread in waiting[:1]),
             *(signal.text for signal in numbers if signal is not None),
+            *says_clients_see_more(trace),
         ),
         action=_action(trace),
         next_command=commands.profile(trace, busiest.row.pid),

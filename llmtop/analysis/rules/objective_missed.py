@@ -10,8 +10,16 @@ from llmtop.analysis.rules.advice import fewer_bytes, less_arithmetic, more_room
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.evidence import known, metrics_command, says
 from llmtop.analysis.rules.limits import limit, queue_grows
+from llmtop.analysis.rules.prompts import says_prompts
 from llmtop.analysis.rules.signals import GPU_IDLE_PERCENT, Signal, is_gpu_busy
-from llmtop.analysis.rules.token_gaps import TAIL, held_off_loop, preempted, prompts_in_between, tail_ratio
+from llmtop.analysis.rules.token_gaps import (
+    TAIL,
+    held_off_loop,
+    preempted,
+    prompts_in_between,
+    steps_of_prompts,
+    tail_ratio,
+)
 from llmtop.analysis.series.histograms import distribution
 from llmtop.analysis.series.rates import increase
 from llmtop.analysis.series.readings import mean, server_track
@@ -32,7 +40,7 @@ from llmtop.analysis.server.objectives import (
     worst,
 )
 from llmtop.model import NS_PER_S, Feature, Finding, Metric, Severity, Trace, Track, TrackId, Unknown
-from llmtop.units import two_digits
+from llmtop.units import percent, two_digits
 
 id = "objective-missed"
 summary = "First tokens, or the time between tokens, are later than the objectives allow."
@@ -207,6 +215,11 @@ def _gaps(trace: Trace, track: TrackId, verdicts: list[JudgedObjective], window_
         ), "see what else runs on the CPUs of the engine, and how many it may use"
     if (prompts := prompts_in_between(trace, track, verdicts, window_ns)) is not None:
         return ("prompts are computed in between", prompts.text), shorter_prefills(trace)
+    if (prompts := steps_of_prompts(trace, track, window_ns)) is not None:
+        said = (prompts.text, *says_prompts(trace, track, window_ns))
+        return (f"steps are nearly all prompts, {percent(100 * prompts.value)} of the tokens", *said), shorter_prefills(
+            trace
+        )
     whole = _mean(trace, track, v.SERVER_ITL, "mean time between tokens", window_ns)
     slow = () if whole is None else (whole.text,)
     if is_gpu_busy(trace, GPU_IDLE_PERCENT):

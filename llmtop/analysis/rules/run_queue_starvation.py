@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from llmtop import ids
 from llmtop import vocabulary as v
 from llmtop.analysis.commands import live as commands
-from llmtop.analysis.rules.advice import fewer_threads
+from llmtop.analysis.rules.advice import fewer_threads, says_clients_see_more
 from llmtop.analysis.rules.base import Unjudged, unjudged
 from llmtop.analysis.rules.cgroup_throttled import throttled_share
 from llmtop.analysis.rules.cpu_room import cores, ready_threads, room
@@ -30,6 +30,7 @@ from llmtop.analysis.series.rates import step_increase
 from llmtop.analysis.series.readings import own_gpus
 from llmtop.analysis.series.readings import source as source_of
 from llmtop.analysis.server.configuration import one_of
+from llmtop.analysis.server.processes import is_front as is_front_role
 from llmtop.analysis.server.processes import watched
 from llmtop.analysis.threads.neighbours import STEAL_PERCENT, count_cpus, host, neighbours, neighbours_cores, says_who
 from llmtop.facts import ProcessFact, ThreadFact
@@ -85,6 +86,7 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
                 *crowd,
                 *says_who(trace),
                 *says_own_cost(trace),
+                *(says_clients_see_more(trace) if late.row.role and is_front_role(late.row.role) else ()),
                 *_says_cores(trace),
                 *_says_allowed(trace, late),
             ),
@@ -262,7 +264,11 @@ def _action(trace: Trace, late: ServerThread) -> str:
         return f"{fewer}, or give it more CPUs" if fewer else "give the server more CPUs"
     if _could_run_elsewhere(trace):
         where = f"taskset -pc {late.row.tid}, its cpuset"
-        move = f"see which CPUs it may run on ({where}) and who runs there: move one of them away"
+        move = (
+            f"see which CPUs it may run on ({where}) and who runs there: move one of them away"
+            if _is_confined(trace, late) or not _cpus(trace, late)
+            else "it may run on every CPU, and shares one in bursts: see with whom (next command), and move that away"
+        )
         return one_of(move, fewer_threads(trace))
     own, all_cores = cores(trace)
     others = neighbours_cores(trace)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.rules.evidence import busy_percent
-from llmtop.analysis.rules.prompts import prompts_between
+from llmtop.analysis.rules.prompts import mostly_prompts, prompts_between
 from llmtop.analysis.rules.signals import GPU_STARVED_PERCENT, Signal, share_at_hand
 from llmtop.analysis.rules.thread_signals import held_off, loops
 from llmtop.analysis.series.rates import increase
@@ -61,6 +61,15 @@ def prompts_in_between(
     if tail_ratio(verdicts) < TAIL or preempted(trace, track, window_ns) or held_off_loop(trace):
         return None
     return None if _gpus_rest(trace, window_ns) else prompts_between(trace, track, window_ns)
+
+
+def steps_of_prompts(trace: Trace, track: TrackId, window_ns: int) -> Signal | None:
+    """Nearly all tokens that are computed are of prompts: every step has some, and no median is without."""
+    prompts = None if _gpus_rest(trace, window_ns) else mostly_prompts(trace, track, window_ns)
+    return prompts if prompts is not None and prompts.value >= _NEARLY_ALL else None
+
+
+_NEARLY_ALL = 0.95
 
 
 def _gpus_rest(trace: Trace, window_ns: int) -> bool:
