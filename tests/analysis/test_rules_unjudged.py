@@ -9,6 +9,7 @@ import pytest
 
 from llmtop import ids
 from llmtop import vocabulary as v
+from llmtop.analysis.rules import engine_starved
 from llmtop.analysis.rules.live_rules import RULES
 from llmtop.analysis.rules.registry import Diagnosis, diagnose
 from llmtop.model import Finding, Missing, Origin, Severity, Trace, Track, TrackKind, Unknown, What
@@ -19,6 +20,8 @@ from tests.analysis.verdict_scenes import (
     GIL,
     GPU_BOUND_SPINNING,
     IDLE,
+    ON_DISK,
+    SITUATIONS,
     STARVED,
     WELL,
     Scene,
@@ -184,3 +187,15 @@ def test_root_is_given_commands_without_sudo(is_root: int, command: str) -> None
     host = Track(ids.HOST, TrackKind.HOST, "host", facts={"is_root": is_root})
     (found,) = diagnose(Trace(Origin("live"), tracks={ids.HOST: host}), (Told(),)).findings
     assert found.next_command == command
+
+
+def test_what_an_engine_waits_for_and_nobody_may_read_is_no_verdict() -> None:
+    scene = SITUATIONS["asleep in what nobody may read"][0]
+    (why,) = unjudged_of(engine_starved, scene.trace())
+    assert str(why) == "in what the engine's threads wait cannot be read (run llmtop with sudo)"
+
+
+def test_a_library_of_the_gpu_that_is_loaded_is_no_use_of_one() -> None:
+    """Probes on libcuda make no difference to the verdict on a server without a GPU."""
+    scene = ON_DISK.but(gpus=(), counters={(ids.process(7), v.LIBRARY_OBSERVED): 1.0})
+    assert [one.rule for one in diagnose(scene.trace()).findings] == ["engine-starved"]

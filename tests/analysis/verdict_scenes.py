@@ -467,6 +467,10 @@ SITUATIONS: Mapping[str, tuple[Scene, frozenset[str]]] = {
         ON_DISK.but(threads=(API, Thread(on_cpu=0.1, asleep_in="socket")), gpus=(), probed=False),
         frozenset({"engine-starved"}),
     ),
+    "asleep in what nobody may read": (
+        ON_DISK.but(threads=(API, Thread(on_cpu=0.1, asleep_in="not sampled")), gpus=(), probed=False),
+        frozenset(),
+    ),
     "memory in swap space": (
         ON_DISK.but(
             counters={("process:7", v.PROCESS_MAJOR_FAULTS): 900.0}, gauges={("process:7", v.PROCESS_SWAP): 6e9}

@@ -39,8 +39,10 @@ from llmtop.analysis.rules.thread_signals import (
     threads,
     tireless_front,
 )
+from llmtop.analysis.series.readings import told_why_absent
+from llmtop.analysis.threads.cells import NOT_SAMPLED
 from llmtop.analysis.threads.neighbours import says_who
-from llmtop.model import Finding, Severity, Trace
+from llmtop.model import Finding, Severity, Trace, Unknown
 
 id = "engine-starved"
 summary = "Requests are at hand, the GPU idles (or there is none) and no CPU is short: the engine sleeps."
@@ -63,6 +65,7 @@ _ACTIONS = {
 } | dict.fromkeys(
     GPU_WAITS, "it waits for a GPU that hardly works: see PCIe and NVLink rates, copies, another rank or node"
 )
+_UNREAD = Unknown("in what the engine's threads wait cannot be read", "run llmtop with sudo")
 _OTHERWISE = "find what the engine waits for: tokeniser, detokeniser, a lock or another rank"
 _MOSTLY = 0.7
 """Share of the samples with a request, from which on they tell for how long there were any."""
@@ -86,7 +89,9 @@ def check(trace: Trace) -> Iterator[Finding | Unjudged]:
     thread = loop(trace)
     if not _has_work(trace, known) or _may_work(trace) or not (known or has_gpu(trace)):
         return
-    if thread is None or thread.input_wait < _ASLEEP or not _waits_for_front(trace):
+    if thread is not None and thread.shares.main_cause == NOT_SAMPLED:
+        yield from unjudged(id, told_why_absent(trace, thread.track, v.THREAD_STATE_SAMPLES) or _UNREAD)
+    elif thread is None or thread.input_wait < _ASLEEP or not _waits_for_front(trace):
         yield _finding(trace, thread)
 
 

@@ -38,7 +38,7 @@ def uses_unseen_gpu(trace: Trace) -> bool:
     opened = (track.facts.get(ProcessFact.GPUS_OPEN) for track in trace.tracks_of(TrackKind.PROCESS))
     if any(isinstance(count, int) and count for count in opened):
         return True
-    metrics = {v.LIBRARY_OBSERVED.name, v.THREAD_LAUNCHES.name, v.THREAD_CUDA_SYNC.name}
+    metrics = {v.THREAD_LAUNCHES.name, v.THREAD_CUDA_SYNC.name}  # a library that is loaded alone uses none
     metrics |= {
         v.labelled(sleep, cause).name
         for sleep in (v.THREAD_BLOCKED, v.THREAD_STATE_SAMPLES)
