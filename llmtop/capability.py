@@ -30,6 +30,8 @@ _TENSOR_TYPES: Final = {"fp16": (7, 0), "int8": (7, 2), "bf16": (8, 0), "tf32": 
 """The types that tensor cores multiply, and since which compute capability; 6.x and older have no tensor cores."""
 _WITHOUT_TENSOR_CORES = re.compile(r"\b(?:GTX 16\d\d|MX[45]\d0|T(?:400|500|550|600|1000|1200|2000))\b")
 """Turing chips without tensor cores (TU116, TU117), by their boards' names: 7.5 like all others."""
+WITHOUT_MEMORY: Final = frozenset({(7, 2), (8, 7), (10, 1), (11, 0), (12, 1)})
+"""GPUs that have the machine's memory, and none of their own: Xavier, Orin, Thor, GB10 (DGX Spark)."""
 _CORES: Final = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
 _FP32_PER_FP64: Final[Mapping[Capability, int]] = {
     (5, 0): 32, (5, 2): 32, (6, 0): 2, (6, 1): 32, (7, 0): 2, (7, 5): 32, (8, 0): 2, (8, 6): 64, (8, 9): 64,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from llmtop.capability import fp32_lanes
 from llmtop.collectors.nvml.errors import NOT_SUPPORTED, code_of, explain
-from llmtop.collectors.nvml.readings import field, nvlink_states
+from llmtop.collectors.nvml.readings import field, nvlink_states, shared_memory
 from llmtop.facts import GpuFact
 from llmtop.model import Unknown
 
@@ -31,6 +31,12 @@ _RECOVERY_ACTIONS = (
 """In the order of NVML_GPU_RECOVERY_ACTION_*."""
 
 
+def _memory_total(device: Device) -> Fact:
+    total = device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMemoryInfo(handle).total)
+    shared = shared_memory(device) if isinstance(total, Unknown) else None
+    return total if shared is None else shared.total
+
+
 def lasting_facts(device: Device) -> dict[str, Fact]:
     """What stays as long as the driver is loaded."""
     return {
@@ -39,7 +45,7 @@ def lasting_facts(device: Device) -> dict[str, Fact]:
         GpuFact.PCI_BUS_ID: device.fact(lambda nvml, handle: nvml.nvmlDeviceGetPciInfo(handle).busId),
         GpuFact.MINOR: device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMinorNumber(handle)),
         GpuFact.DRIVER: device.fact(lambda nvml, _: nvml.nvmlSystemGetDriverVersion()),
-        GpuFact.MEMORY_TOTAL: device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        GpuFact.MEMORY_TOTAL: _memory_total(device),
         GpuFact.BUS_WIDTH_BITS: device.fact(lambda nvml, handle: nvml.nvmlDeviceGetMemoryBusWidth(handle)),
         GpuFact.COMPUTE_CAPABILITY: device.fact(
             lambda nvml, handle: "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(handle))

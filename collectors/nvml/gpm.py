@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from llmtop import vocabulary as v
 from llmtop import whats
+from llmtop.capability import FIRST_OF
 from llmtop.collectors.nvml import cycles
 from llmtop.collectors.nvml.errors import explain, explain_code
 from llmtop.collectors.nvml.facts import sm_count
@@ -38,6 +39,7 @@ _NEEDS_HOPPER = Unknown(
     "GPM needs a Hopper or newer GPU",
     "on older ones start the server with its own FLOP counters (vLLM: --enable-mfu-metrics)",
 )
+_HAS_NONE = Unknown("this GPU has no GPM", "the server's own FLOP counters (vLLM: --enable-mfu-metrics)")
 WAITING = Unknown("the first GPM window is not over yet", "wait for the next poll", UnknownKind.PASSING)
 _TOO_SHORT = Unknown("GPM had no DRAM value for this window, so nothing in it counts", "poll less often")
 _NOT_A_NUMBER = Unknown("GPM had no value for this window")
@@ -96,8 +98,14 @@ def why_not(nvml: Any, handle: Any) -> Unknown | None:
     try:
         supported = nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice
     except (nvml.NVMLError_FunctionNotFound, nvml.NVMLError_NotSupported):
+        supported = False
+    if supported:
+        return None
+    try:
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    except nvml.NVMLError_NotSupported:
         return _NEEDS_HOPPER
-    return None if supported else _NEEDS_HOPPER
+    return _NEEDS_HOPPER if (major, minor) < FIRST_OF["Hopper"] else _HAS_NONE
 
 
 def _sources(nvml: Any, handle: Any) -> tuple[_GpmSource, ...]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from llmtop import procfs
 from llmtop import vocabulary as v
+from llmtop.capability import WITHOUT_MEMORY
 from llmtop.collectors.nvml.device import NOT_SAID, SENTINELS
 from llmtop.collectors.nvml.errors import NOT_SUPPORTED, code_of, explain, explain_code
 from llmtop.frozen import frozen
@@ -187,6 +189,31 @@ def read_nvlink_errors(news: NvmlPoll, track: TrackId, device: Device, links: in
         news.read(track, v.GPU_NVLINK_ERRORS, total)
 
 
+SHARED_MEMORY = "/proc/meminfo: the machine's memory is the GPU's"
+
+
+@frozen
+class SharedMemory:
+    """The machine's memory in bytes: all of it, and what of it no program can have."""
+
+    total: int
+    used: int
+
+
+def shared_memory(device: Device) -> SharedMemory | None:
+    """Of a GPU that has no memory of its own; None of another, and where the kernel does not tell."""
+    try:
+        capability = device.ask(lambda nvml, handle: nvml.nvmlDeviceGetCudaComputeCapability(handle))
+    except device.error:
+        return None
+    if tuple(capability) not in WITHOUT_MEMORY:
+        return None
+    lines = (line.split() for line in (procfs.read_text("/proc/meminfo") or "").splitlines())
+    kib = {words[0].rstrip(":"): int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
+    total, available = kib.get("MemTotal"), kib.get("MemAvailable")
+    return None if total is None or available is None else SharedMemory(total << 10, (total - available) << 10)
+
+
 def read_memory(news: NvmlPoll, track: TrackId, device: Device) -> None:
     """Read the memory in use, which every GPU can tell: where it cannot, it is down.
 
@@ -196,7 +223,11 @@ def read_memory(news: NvmlPoll, track: TrackId, device: Device) -> None:
     try:
         used = device.ask(_memory_used, is_probe=True)
     except device.error as error:
-        news.lacks(track, v.GPU_MEMORY_USED, explain(error))
+        shared = shared_memory(device) if code_of(error) == NOT_SUPPORTED else None
+        if shared is None:
+            news.lacks(track, v.GPU_MEMORY_USED, explain(error))
+        else:
+            news.read(track, v.GPU_MEMORY_USED, float(shared.used), SHARED_MEMORY)
         return
     if math.isnan(used):
         news.lacks(track, v.GPU_MEMORY_USED, NOT_SAID)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from llmtop import ids
+from llmtop import ids, procfs
 from llmtop import vocabulary as v
 from llmtop.collectors.nvml import gpm as nvml_gpm
 from llmtop.collectors.nvml.collector import NvmlCollector
@@ -206,6 +206,23 @@ def test_a_failing_gpm_call_costs_only_gpm(machine: FakeNvml, collector: NvmlCol
     assert values(trace)["gpu.util"] == 97
     assert values(trace)["gpu.dram"] is None
     assert reasons(trace)["gpu:0/gpm"].startswith("NVML says only Unknown Error")
+
+
+@pytest.mark.parametrize(("minor", "is_shared"), [(1, True), (0, False)])
+def test_a_gpu_without_memory_of_its_own_has_the_machines(
+    machine: FakeNvml, clock: Clock, minor: int, is_shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GB10 (DGX Spark): NVML has neither memory nor GPM of it. Of another GPU that has none nobody knows."""
+    monkeypatch.setattr(procfs, "read_text", lambda path: "MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: 400 kB\n")
+    functions = ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2")
+    machine.set_gpu(None, name="NVIDIA GB10", gpm=0, cc_major=12, cc_minor=minor)
+    machine.set_gpu(None, **{f"fail.{function}": NOT_SUPPORTED for function in functions})
+    with nvml_collector(clock) as collector:
+        trace = poll_twice(collector, clock)
+    assert values(trace).get("gpu.memory_used") == (600 * 1024 if is_shared else None)
+    total = trace.tracks[ids.gpu(0)].facts["memory_total"]
+    assert total == 1000 * 1024 if is_shared else isinstance(total, Unknown)
+    assert reasons(trace)["gpu:0/gpm"] == "this GPU has no GPM"
 
 
 def test_gpus_before_hopper_say_what_gpm_needs(machine: FakeNvml, clock: Clock) -> None:
@@ -623,7 +640,7 @@ def assert_unknown_is_not_shown_as_known(trace: Trace, polled: Trace) -> None:
 
 def test_checks_for_doctor(machine: FakeNvml) -> None:
     machine.set(gpus=2)
-    machine.set_gpu(1, gpm=0, **{"fail.nvmlDeviceRegisterEvents": NOT_SUPPORTED})
+    machine.set_gpu(1, gpm=0, cc_major=8, **{"fail.nvmlDeviceRegisterEvents": NOT_SUPPORTED})
     state = doctor()
     assert state["GPU 0"] == "NVIDIA H100 80GB HBM3, driver 580.159.04"
     assert state["GPM (live roofline)"] == "supported on 1 of 2 GPUs; on the others: GPM needs a Hopper or newer GPU"
