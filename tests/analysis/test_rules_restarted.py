@@ -19,6 +19,7 @@ def said(
     ago_s: int = 40,
     answers_after_s: float | None = 7.0,
     has_end: bool = True,
+    killed: str = "",
 ) -> list[Finding]:
     """Of a server that ended `ago_s` before now and came anew five seconds later."""
     trace = ALIVE.trace()
@@ -30,6 +31,10 @@ def said(
         marks.insert(0, Mark(end, MarkKind.PROCESS, "process:5", f"exited: {ended}", Severity.ERROR, who, how))
         others = ProcessEnd(6, "exit code 3", is_regular=False)
         marks.insert(1, Mark(end, MarkKind.PROCESS, "process:6", "exited: exit code 3", Severity.ERROR, about=others))
+    if killed:
+        core = ProcessEnd(7, killed, is_regular=False)
+        t, name = end - 2 * NS_PER_S, "EngineCore (pid 7)"
+        marks.append(Mark(t, MarkKind.PROCESS, "process:7", f"exited: {killed}", Severity.ERROR, name, core))
     again = [] if answers_after_s is None else [(anew + int(answers_after_s * NS_PER_S), float(EndpointAnswer.METRICS))]
     answers = Series.of(
         ids.endpoint(1), v.ENDPOINT_ANSWER, "GET", [(end - NS_PER_S, float(EndpointAnswer.METRICS)), *again]
@@ -45,6 +50,14 @@ def test_a_server_that_was_killed_and_came_back() -> None:
     assert finding.message == "restarted 35 s ago, was down 12 s, killed by SIGKILL"
     assert (finding.severity, finding.subject) == (Severity.WARNING, "vLLM")
     assert finding.evidence[0] == "APIServer (pid 5) exited: killed by SIGKILL (/proc, pidfd)"
+
+
+def test_an_orderly_end_after_its_engine_was_killed_is_no_orderly_restart() -> None:
+    (finding,) = said(ended="exit code 0", is_regular=True, killed="killed by SIGKILL from pid 3608 (bash)")
+    assert finding.message.endswith("exit code 0, after EngineCore (pid 7): killed by SIGKILL from pid 3608 (bash)")
+    assert finding.severity is Severity.WARNING
+    (compiler,) = said(ended="exit code 0", is_regular=True, killed="exit code 1")
+    assert compiler.severity is Severity.INFO
 
 
 def test_one_that_was_told_to_end_is_information() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from llmtop import vocabulary as v
 from llmtop.analysis.server.fault import for_s
+from llmtop.analysis.server.processes import TAKEN_ALONG_NS
 from llmtop.model import NS_PER_S, Finding, ProcessEnd, Restart, Severity, Trace, TrackKind, Unknown
 
 if TYPE_CHECKING:
@@ -31,10 +32,12 @@ def check(trace: Trace) -> Iterator[Finding]:
 def _finding(trace: Trace, anew: Mark, end: Mark | None) -> Finding:
     ended = end.about if end is not None and isinstance(end.about, ProcessEnd) else None
     how = f"{ended.how}" if ended is not None and not isinstance(ended.how, Unknown) else ""
-    lines = (f"{end.text} (/proc, pidfd)",) if end is not None else ()
+    killed = None if end is None else _killed_before(trace, end)
+    how += f", after {killed.text.replace(' exited: ', ': ', 1)}" if how and killed is not None else ""
+    lines = tuple(f"{one.text} (/proc, pidfd)" for one in (end, killed) if one is not None)
     return Finding(
         rule=id,
-        severity=Severity.INFO if ended is not None and ended.is_regular else Severity.WARNING,
+        severity=Severity.INFO if ended is not None and ended.is_regular and killed is None else Severity.WARNING,
         subject=anew.subject,
         message=f"restarted {for_s(anew.t_ns, trace.end_ns)} ago{_down(trace, anew, end)}"
         + (f", {how}" if how else ", how the one before ended is not known"),
@@ -43,6 +46,15 @@ def _finding(trace: Trace, anew: Mark, end: Mark | None) -> Finding:
         next_command="sudo dmesg -T | grep -iE 'oom|killed process|segfault|xid' | tail",
         source=source,
     )
+
+
+def _killed_before(trace: Trace, end: Mark) -> Mark | None:
+    """A part of the old server that was killed before all of it ended: an orderly end may be what followed."""
+    for mark in trace.marks:
+        how = mark.about.how if isinstance(mark.about, ProcessEnd) else ""
+        if 0 < end.t_ns - mark.t_ns <= TAKEN_ALONG_NS and mark.subject and str(how).startswith("killed by"):
+            return mark
+    return None
 
 
 def _down(trace: Trace, anew: Mark, end: Mark | None) -> str:
