@@ -35,10 +35,10 @@ from tests.live_traces import PlayedCollector, readings
 from tests.workloads.noise import no_others_first, put_first, put_on
 from tests.workloads.programs import Workload, target_of
 
-LOOK_NS = int(5.5 * NS_PER_S)
-"""Probes must have looked for half of the threads' window of 10 s before they speak for it."""
-PATIENCE_NS = 9 * NS_PER_S
-AGAIN_NS = NS_PER_S // 2
+LOOK_NS = 2 * NS_PER_S
+"""What has not been said by then is for most programs never said; probes speak for half of what has been seen."""
+PATIENCE_NS = 6 * NS_PER_S
+AGAIN_NS = NS_PER_S // 4
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,6 @@ class Case:
     Attributes:
         roles: By program, the role of each of its processes, in order.
         hogs: Programs whose one thread takes a whole CPU: they have the last one to themselves.
-        idle: Programs that are not started: they wait for a line of input, at a pipe.
         has_to_queue: Whether the programs are to run like everybody else's.
         expected: All the rules that must speak.
         without: Metrics to leave out, as if nobody had read them.
@@ -61,7 +60,6 @@ class Case:
     expected: frozenset[str]
     without: tuple[str, ...] = ()
     hogs: frozenset[str] = frozenset()
-    idle: frozenset[str] = frozenset()
     has_to_queue: bool = False
 
 
@@ -143,9 +141,9 @@ class Watch:
         target = target_of(first.pid, *(pid for program in self.programs.values() for pid in program.pids))
         pyspy = PySpyCollector(target, budget=0.1)
         pyspy.ask(whats.PYTHON_FRAMES, wanted=True)
-        probes = EbpfCollector(target, budget=100.0, stacks=False, interval_s=0.5)
+        probes = EbpfCollector(target, budget=100.0, stacks=False, interval_s=0.25)
         collectors = (ProcCollector(target), probes, pyspy, surroundings(tuple(self._cases.values())))
-        return Session(collectors, Origin("live"), interval_s=0.5, on_news=self._news.set)
+        return Session(collectors, Origin("live"), interval_s=0.25, on_news=self._news.set)
 
     def look(self, names: Sequence[str]) -> dict[str, Looked]:
         """Start the programs of some cases, look until all is said that must be, and end them."""
@@ -157,7 +155,6 @@ class Watch:
         running = {name: self.programs[name] for case in cases.values() for name in case.roles}
         fair = {name for case in cases.values() if case.has_to_queue for name in case.roles}
         hogs = {name for case in cases.values() for name in case.hogs}
-        idle = {name for case in cases.values() for name in case.idle}
         *other_cpus, last_cpu = sorted(os.sched_getaffinity(0))
         start_ns = time.monotonic_ns()
         for name, program in running.items():
@@ -165,8 +162,7 @@ class Watch:
                 put_first(program.pids, priority=1 if name in hogs else 2)
                 if hogs:
                     put_on(program.pids, [last_cpu] if name in hogs else other_cpus)
-            if name not in idle:
-                program.start()
+            program.start()
         seen = self._when_told(cases, start_ns)
         for name in running:
             self._ends[name].close()
