@@ -5,7 +5,8 @@ terminal that goes away have no effect, and what is left behind is an orphan, or
 still runs the C part of a handler, which writes the signal's number to a pipe (`signal.set_wakeup_fd`): this process
 reads it there. It sees the terminal hang up by itself, and the end of the other process as the end of the pipe.
 
-Run as a program: `guardian.py PID SETTINGS SIGNALS`, the pipe as standard input and the terminal as standard output.
+Run as a program: `guardian.py PID SETTINGS SIGNALS PATIENCE`, the pipe as standard input, the terminal as standard
+output.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ class Guardian:
     Args:
         terminal: A descriptor of the terminal, as it was found.
         ending: The signals that are to end the program.
+        patience_s: From a signal, or a terminal that is gone, to the end by force.
     """
 
-    def __init__(self, terminal: int, ending: Iterable[int]) -> None:
+    def __init__(self, terminal: int, ending: Iterable[int], *, patience_s: float = PATIENCE_S) -> None:
         self._reap()
         readable, self._pipe = os.pipe()
         os.set_blocking(self._pipe, False)
@@ -59,7 +61,7 @@ class Guardian:
             (os.POSIX_SPAWN_DUP2, terminal, 1),
             (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
         ]
-        command = [sys.executable, "-I", "-S", *arguments, json.dumps([*map(int, ending)])]
+        command = [sys.executable, "-I", "-S", *arguments, json.dumps([*map(int, ending)]), str(patience_s)]
         try:
             _started.append(os.posix_spawn(sys.executable, command, os.environ, file_actions=actions))
         finally:
@@ -96,7 +98,7 @@ def _settings(terminal: int) -> list[Any]:
     return [*flags, [char.decode("latin-1") if isinstance(char, bytes) else char for char in characters]]
 
 
-def main(pid: int, settings: list[Any], ending: list[int]) -> int:
+def main(pid: int, settings: list[Any], ending: list[int], patience_s: float) -> int:
     """Watch until the other process is done or is made to be."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTOU):
         signal.signal(number, signal.SIG_IGN)  # what is sent to the group is for the other one
@@ -116,12 +118,12 @@ def main(pid: int, settings: list[Any], ending: list[int]) -> int:
                 give_back(settings, group)
                 return 0
             if deadline_s is None and set(ending).intersection(said):
-                deadline_s = time.monotonic() + PATIENCE_S
+                deadline_s = time.monotonic() + patience_s
             if ALIVE in said:
                 deadline_s = time.monotonic() + PATIENCE_ALIVE_S
         if 1 in ready:
             poller.unregister(1)
-            deadline_s = deadline_s or time.monotonic() + PATIENCE_S
+            deadline_s = deadline_s or time.monotonic() + patience_s
         if deadline_s is not None and time.monotonic() >= deadline_s and os.getppid() == pid:
             give_back(settings, group)
             os.kill(pid, signal.SIGKILL)
@@ -148,4 +150,4 @@ def give_back(settings: list[Any], group: int) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(int(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3])))
+    raise SystemExit(main(int(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3]), float(sys.argv[4])))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import signal
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from llmtop.tui.terminal import guard
@@ -28,6 +29,7 @@ def main(what: str) -> int:
         return 1
     from llmtop.errors import FileError
     from llmtop.model import Origin, Trace
+    from llmtop.tui import driver
     from llmtop.tui.app import LlmtopApp, run_app
     from llmtop.tui.panes.base import Pane
     from llmtop.tui.render.lines import line
@@ -75,6 +77,8 @@ def main(what: str) -> int:
             if what == "file":
                 raise FileError("report.ncu-rep is truncated; copy it again")
 
+    if what == "hang":
+        driver.Guardian = partial(driver.Guardian, patience_s=0.2)  # type: ignore[assignment, misc]  # which is a class
     return run_app(SmallApp())
 
 
