@@ -39,13 +39,13 @@ class Loaded:
 
 
 class Scene:
-    """The loads of some seconds, looked at with one trigger."""
+    """The loads of some seconds, looked at with one trigger, or more."""
 
-    def __init__(self, folder: Path, kept: KeptIncidents | None = None) -> None:
+    def __init__(self, folder: Path, kept: KeptIncidents | None = None, *others: str) -> None:
         self.session, self.said = Loaded(), list[str]()
         self.incidents = IncidentRecorder(
             self.session,
-            [trigger("host.load > 4 for 2s")],
+            [*map(trigger, ("host.load > 4 for 2s", *others))],
             folder,
             after_s=3,
             kept=kept or KeptIncidents(),
@@ -78,6 +78,15 @@ def test_what_was_before_and_after_is_in_the_file(tmp_path: Path) -> None:
     assert newest.origin.facts["trigger"] == "host.load > 4 for 2s"
     assert scene.said[0] == f"host.load > 4 for 2s: recording to {path}"
     assert scene.said[1].startswith("recorded 00:00:0")
+
+
+def test_that_nothing_held_is_said_and_what_nobody_could_judge(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, None, "kv_usage > 90%")
+    assert scene.see(1.0, 1.0, 1.0) == []
+    assert list(scene.incidents.said_of_silence()) == [
+        "no condition held: nothing was written",
+        "kv_usage > 90%: kv_usage was not known in all the time: llmtop snapshot says why",
+    ]
 
 
 def test_an_incident_that_goes_on_is_recorded_once_and_not_for_ever(tmp_path: Path) -> None:
