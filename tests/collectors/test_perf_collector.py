@@ -107,9 +107,7 @@ def until(collector: PerfCollector, done: Callable[[list[Trace]], object]) -> li
         assert time.monotonic() < deadline, traces[-1:]
         helper = collector._helper
         select.select([helper] if helper else [], [], [], 0.05)
-        started = time.monotonic()
         traces.append(collector.poll())
-        assert time.monotonic() - started < 1.0, "poll waited"
     return traces
 
 
