@@ -243,7 +243,7 @@ def test_events_that_are_kept_from_perf_in_part_are_no_short_sleeps(folder: Path
 def test_a_target_that_ends_is_told_gone(folder: Path) -> None:
     with started(["sleep", "600"]) as process:
         write(folder, process.pid, trace=SUMMARY)
-        with PerfCollector(target_of(process.pid), interval_s=0.5) as collector:
+        with PerfCollector(target_of(process.pid), interval_s=0.2) as collector:
             until(collector, has_read(v.SYSCALL_COUNT.name))
             process.kill()
             process.wait()

@@ -66,7 +66,7 @@ def watched(program: Workload, budget: float) -> tuple[Trace, list[tuple[str, in
         program.start()
         planted: Any = program.account()
         told_ns = time.monotonic_ns()
-        poll_until(recorder, probes, lambda: recorder.freeze().end_ns > told_ns + 500_000_000)
+        poll_until(recorder, probes, lambda: recorder.freeze().end_ns > told_ns + 200_000_000)
     return recorder.freeze(), planted
 
 

@@ -140,7 +140,7 @@ def spawn():
     return pid
 
 first = spawn()
-with probing(first, options=["--interval", "0.4"]) as probes:
+with probing(first, options=["--interval", "0.2"]) as probes:
     probes.until(lambda _: probes.calls(first))
     os.kill(first, signal.SIGKILL)
     os.waitpid(first, 0)

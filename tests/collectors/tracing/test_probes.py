@@ -8,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from llmtop.collectors.tracing.helper.syscall_numbers import TRAPS
 from llmtop.collectors.tracing.probes.collector import PROGRAM
 from tests.collectors.tracing.collecting import a_copy, change_programs, refused, replace_in, with_room
 from tests.collectors.tracing.probes import Probes, eventually, needs_unshare, owned, probing, programs_in_kernel
-from tests.workloads.noise import measured_again, starting_first
+from tests.workloads.noise import Looks, measured_again, starting_first
 from tests.workloads.programs import Workload
 
 pytestmark = pytest.mark.usefixtures("kernel_probes")
@@ -107,14 +109,61 @@ def test_a_thread_that_never_wakes_is_seen_sleeping(workload: Path) -> None:
     assert slept_last - slept_first == pytest.approx(last["t"] - first["t"], rel=0.01)
 
 
-def all_are_probed(report: dict[str, Any]) -> bool:
-    return report.get("probed") == 8
+@dataclass(frozen=True)
+class CudaSeen:
+    """What one helper has seen of several programs, each with the library; they worked one after another."""
+
+    seen: dict[str, Seen]
+    polls: Counter[str]
+    """Hits of the probes while "polling" worked."""
+
+    def functions(self, mode: str) -> dict[str, list[Any]]:
+        """The newest [count, ns, slots] of each function that a program called."""
+        one = self.seen[mode]
+        return {entry[1]: entry[2:] for entry in one.probes.all("functions") if entry[0] == one.pid}
 
 
-def test_calls_into_libcuda_are_counted_and_timed(cuda_program: Path) -> None:
-    looked = seen(cuda_program, "plain", "60", "50", before=all_are_probed)
-    functions = {entry[1]: entry[2:] for entry in looked.probes.all("functions")}
-    assert {name: entry[0] for name, entry in functions.items()} == {
+def in_libraries(one: Seen) -> list[int]:
+    """The newest [launches, ns of synchronisation] of a program's first thread."""
+    return [entry[2:4] for entry in one.probes.all("in_libraries") if entry[1] == one.pid][-1]
+
+
+def assert_runtime_counts_once(functions: dict[str, list[Any]], one: Seen) -> None:
+    """The runtime's calls contain the driver's."""
+    assert functions["cudaLaunchKernel"][0] == functions["cuLaunchKernel"][0] == 400
+    launches, sync_ns = in_libraries(one)
+    assert launches == one.account["launches"] == 450
+    assert sync_ns == pytest.approx(one.account["in_sync"], rel=0.02)
+
+
+@pytest.fixture(scope="module")
+def cuda_looks(kernel_probes: None, cuda_program: Path) -> Looks[CudaSeen]:
+    """To attach probes to libraries and to take them away again takes a kernel a second each."""
+    rounds = {"runtime": "50", "looking": "50", "polling": "100"}
+
+    def look(_: int) -> CudaSeen:
+        with ExitStack() as stack:
+            programs = {
+                mode: stack.enter_context(Workload(cuda_program, mode, "60", count)) for mode, count in rounds.items()
+            }
+            pids = [program.pid for program in programs.values()]
+            probes = stack.enter_context(probing(*pids))
+            probes.until(lambda report: report.get("probed") == 8 * len(pids))
+            seen, hits = {}, [Counter[str]()]
+            for mode, program in programs.items():
+                program.start()
+                seen[mode] = Seen(program.pid, program.account(), probes)
+                hits.append(Counter(probes.next()["hits"]))
+        return CudaSeen(seen, hits[-1] - hits[-2])
+
+    return Looks(look)
+
+
+@measured_again
+def test_calls_into_libraries_are_counted_and_timed(cuda_looks: CudaSeen) -> None:
+    functions, looked = cuda_looks.functions("runtime"), cuda_looks.seen["runtime"]
+    assert_runtime_counts_once(functions, looked)
+    assert {name: entry[0] for name, entry in functions.items() if not name.startswith("cuda")} == {
         "cuLaunchKernel": 400,
         "cuGraphLaunch": 50,
         "cuStreamSynchronize": 50,
@@ -122,57 +171,51 @@ def test_calls_into_libcuda_are_counted_and_timed(cuda_program: Path) -> None:
     assert functions["cuStreamSynchronize"][1] >= 50 * 2_000_000
     assert functions["cuLaunchKernel"][1] >= 400 * 2_000
     assert sum(functions["cuLaunchKernel"][2].values()) == 400
-    calls = {entry[1] for entry in looked.probes.all("calls")}
+    calls = {entry[1] for entry in looked.probes.all("calls") if entry[0] == looked.pid}
     assert calls
     assert not calls & set(TRAPS["x86_64"].values()), "what the probes do is no system call of the program's"
 
 
 @pytest.mark.parametrize(
     "lacking",
-    [(), ("_TAKES_MANY = (6, 10)",), ("_TAKES_MANY = (6, 10)", "_TELLS_COOKIES = (5, 15)")],
-    ids=["linked", "single", "one program each"],
+    [("_TAKES_MANY = (6, 10)",), ("_TAKES_MANY = (6, 10)", "_TELLS_COOKIES = (5, 15)")],
+    ids=["single", "one program each"],
 )
 @measured_again
 def test_calls_by_thread_count_once_however_the_probes_are_held(
     cuda_program: Path, tmp_path: Path, lacking: tuple[str, ...]
 ) -> None:
-    """The runtime's calls contain the driver's; older kernels have only single probes, and the oldest no cookies."""
+    """Older kernels have only single probes, and the oldest no cookies."""
     copy, its_helper = a_copy(tmp_path)
     for line in lacking:
         replace_in(copy / "helper" / "uprobes.py", line, f"{line.partition('=')[0]}= (99, 0)")
-    looked = seen(cuda_program, "runtime", "60", "50", before=all_are_probed, program=its_helper)
-    functions = {entry[1]: entry[2] for entry in looked.probes.all("functions")}
-    assert functions["cudaLaunchKernel"] == functions["cuLaunchKernel"] == 400
-    (launches, sync_ns) = [entry[2:] for entry in looked.probes.all("in_libraries") if entry[1] == looked.pid][-1]
-    assert launches == looked.account["launches"] == 450
-    assert sync_ns == pytest.approx(looked.account["in_sync"], rel=0.02)
+    looked = seen(
+        cuda_program, "runtime", "60", "50", before=lambda report: report.get("probed") == 8, program=its_helper
+    )
+    assert_runtime_counts_once({entry[1]: entry[2:] for entry in looked.probes.all("functions")}, looked)
 
 
 @measured_again
-def test_asking_until_the_gpu_has_finished_is_a_wait_for_it(cuda_program: Path) -> None:
+def test_asking_until_the_gpu_has_finished_is_a_wait_for_it(cuda_looks: CudaSeen) -> None:
     """Thousands of answers a round count as two calls, of which the last is as long as the wait."""
-    with Workload(cuda_program, "polling", "60", "100") as program, probing(program.pid) as probes:
-        probes.until(all_are_probed)
-        program.start()
-        truth = program.account()["threads"]["worker"]
-        report = probes.next()
-    (sync_ns,) = [entry[3] for entry in probes.all("in_libraries") if entry[1] == program.pid][-1:]
+    truth = cuda_looks.seen["polling"].account["threads"]["worker"]
+    _, sync_ns = in_libraries(cuda_looks.seen["polling"])
     assert truth["in_sync"] - truth["queued"] < 1.05 * sync_ns < 1.1 * truth["in_sync"], "who polls can lose the CPU"
-    functions = {entry[1]: entry[2:4] for entry in probes.all("functions")}
-    count, ns = functions["cuEventQuery"]
+    count, ns, _ = cuda_looks.functions("polling")["cuEventQuery"]
     assert 200 <= count <= 250
     assert ns == pytest.approx(truth["in_sync"], rel=0.05)
-    assert report["hits"]["poll"] > 20 * 1000
-    assert report["hits"]["library"] < 5000, "which is what the budget is charged"
+    assert cuda_looks.polls["poll"] > 20 * 1000
+    assert cuda_looks.polls["library"] < 5000, "which is what the budget is charged"
 
 
-def test_who_looks_now_and_then_whether_the_gpu_has_finished_does_not_wait_for_it(cuda_program: Path) -> None:
-    looked = seen(cuda_program, "looking", "60", "50", before=all_are_probed)
-    functions = {entry[1]: entry[2:4] for entry in looked.probes.all("functions")}
+@measured_again
+def test_who_looks_now_and_then_whether_the_gpu_has_finished_does_not_wait_for_it(cuda_looks: CudaSeen) -> None:
+    functions, looked = cuda_looks.functions("looking"), cuda_looks.seen["looking"]
     assert functions["cuEventQuery"][0] == 250
-    (sync_ns,) = [entry[3] for entry in looked.probes.all("in_libraries") if entry[1] == looked.pid][-1:]
+    _, sync_ns = in_libraries(looked)
     assert sync_ns == functions["cuStreamSynchronize"][1]
-    assert len(looked.probes.all("gpu_rounds")) == 49, "no look ends a round"
+    rounds = [entry for entry in looked.probes.all("gpu_rounds") if entry[0] == looked.pid]
+    assert len(rounds) == 49, "no look ends a round"
 
 
 HOT = """
