@@ -152,7 +152,7 @@ with probing(first, options=["--interval", "0.2"]) as probes:
     for _ in range(2):
         probes.next()
     print([entry for report in probes.said[before:] for entry in report["calls"] + report["waits"]])
-os.kill(second, signal.SIGKILL)
+    os.kill(second, signal.SIGKILL)  # now, for it holds the helper's input open
 """
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,15 @@ from tests.workloads.watching import Seen, watching
 pytestmark = pytest.mark.usefixtures("kernel_probes")
 FIVE_POINTS = 0.05
 WINDOW_S = 2.0
+
+
+@dataclass(frozen=True)
+class HeldBack:
+    """A program with a CPU quota and one with a slow disk; how often the first was throttled, or why never."""
+
+    seen: Seen
+    throttled: int | str
+    no_slow_disk: str
 
 
 @contextmanager
@@ -207,32 +217,45 @@ def test_threads_that_fight_for_the_gil_wait_on_a_futex(fighting: Seen) -> None:
     assert waits > 3e-9 * (fighting.after["fight"].t - fighting.before["fight"].t)
 
 
+@pytest.fixture(scope="module")
+def held_back(kernel_probes: None, workload: Path, tmp_path_factory: pytest.TempPathFactory) -> Looks[HeldBack]:
+    """Where both can be done."""
+    folder = tmp_path_factory.mktemp("held back")
+    no_quota, no_slow_disk = why_no_quota(), why_no_slow_disk(folder)
+
+    def look(times: int) -> HeldBack:
+        commands = {"spin": (workload, "spin", "0"), "disk": (workload, "disk", "0", folder / "file")}
+        with ExitStack() as stack:
+            programs = stack.enter_context(running(commands))
+            spin, disk = (programs[name].pid for name in commands)
+            group = None if no_quota else stack.enter_context(cpu_quota(0.1, spin))
+            if not no_slow_disk:
+                stack.enter_context(slow_disk(folder, 8 << 20, disk))
+            watch = stack.enter_context(watching(programs))
+            put_first([disk], priority=1)  # or it would wait for a CPU in place of the disk
+            seen = watch.record(times * WINDOW_S)
+            stat = group and dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
+            return HeldBack(seen, int(stat["nr_throttled"]) if stat else no_quota, no_slow_disk)
+
+    return Looks(look)
+
+
 @measured_again
-def test_a_cpu_quota_is_time_in_the_queue_and_throttling(workload: Path) -> None:
-    if why := why_no_quota():
-        pytest.skip(f"needs a cgroup with a CPU quota: {why}")
-    with running({"spin": (workload, "spin", "0")}) as programs:
-        pid = programs["spin"].pid
-        with cpu_quota(0.1, pid) as group, watching(programs) as watch:
-            seen = watch.record(WINDOW_S)
-            stat = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
+def test_a_cpu_quota_is_time_in_the_queue_and_throttling(held_back: HeldBack) -> None:
+    if isinstance(held_back.throttled, str):
+        pytest.skip(f"needs a cgroup with a CPU quota: {held_back.throttled}")
+    seen = held_back.seen
     assert_agrees(seen, "spin", "worker", None)
     assert seen.shares("spin", "worker").on_cpu < 0.1 + FIVE_POINTS
-    throttled = latest(seen.trace, ids.process(pid), v.CGROUP_PERIODS_THROTTLED)
-    assert throttled == pytest.approx(int(stat["nr_throttled"]), abs=10)  # a second's
+    throttled = latest(seen.trace, ids.process(seen.pids["spin"]), v.CGROUP_PERIODS_THROTTLED)
+    assert throttled == pytest.approx(held_back.throttled, abs=10)  # a second's
 
 
 @measured_again
-def test_waiting_for_a_disk_is_told_as_that(workload: Path, tmp_path: Path) -> None:
-    if why := why_no_slow_disk(tmp_path):
-        pytest.skip(f"the disk below {tmp_path} cannot be made slow enough to wait for: {why}")
-    with (
-        running({"disk": (workload, "disk", "0", tmp_path / "file")}) as programs,
-        slow_disk(tmp_path, 8 << 20, programs["disk"].pid),
-        watching(programs) as watch,
-    ):
-        put_first([programs["disk"].pid], priority=1)  # or it would wait for a CPU in place of the disk
-        seen = watch.record(WINDOW_S)
+def test_waiting_for_a_disk_is_told_as_that(held_back: HeldBack) -> None:
+    if held_back.no_slow_disk:
+        pytest.skip(f"the disk cannot be made slow enough to wait for: {held_back.no_slow_disk}")
+    seen = held_back.seen
     truth = seen.after["disk"].shares(seen.before["disk"])["worker"]
     if truth.queued > 0.5:
         pytest.skip(f"the program hardly got a CPU to write from: {truth.queued:.0%} of the time in the run queue")
