@@ -319,19 +319,15 @@ def test_other_users_of_the_same_tracepoint_still_get_its_events(workload: Path)
     assert int(counted.group(1)) > 0
 
 
-def test_nothing_of_the_machine_is_changed(workload: Path) -> None:
+def test_probes_end_with_the_helper_and_nothing_of_the_machine_is_changed(workload: Path) -> None:
     mounts = Path("/proc/mounts").read_text()
-    with Workload(workload, "spin") as program, probing(program.pid):
-        assert Path("/proc/mounts").read_text() == mounts
-    assert Path("/proc/mounts").read_text() == mounts
-
-
-def test_probes_end_with_the_helper(workload: Path) -> None:
     with Workload(workload, "spin") as program, probing(program.pid) as probes:
         pid = probes.helper.process.pid
         assert programs_in_kernel(pid) >= 7
+        assert Path("/proc/mounts").read_text() == mounts
         probes.helper.close()
         assert not Path(f"/proc/{pid}").exists()
+    assert Path("/proc/mounts").read_text() == mounts
 
 
 def test_probes_end_when_their_owner_is_killed(workload: Path) -> None:

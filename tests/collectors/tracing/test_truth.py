@@ -66,14 +66,14 @@ def spinners(kernel_probes: None, workload: Path) -> Looks[Seen]:
 
 @pytest.fixture(scope="module")
 def cuda(kernel_probes: None, cuda_program: Path) -> Looks[Seen]:
-    modes = ("plain", "asleep", "runtime", "stuck", "late")
+    modes = ("plain", "stuck", "late")
     return looks_at({mode: (cuda_program, mode, "0") for mode in modes})
 
 
-@pytest.fixture(scope="module")
-def cuda_spinners(kernel_probes: None, cuda_program: Path) -> Looks[Seen]:
-    """Apart: beside those that sleep they would take each CPU from them for tenths of a second."""
-    return looks_at({mode: (cuda_program, mode, "0") for mode in ("spinning", "polling")})
+@pytest.fixture
+def cuda_spinner(kernel_probes: None, cuda_program: Path) -> Looks[Seen]:
+    """Apart: beside those that sleep it would take a CPU from them for tenths of a second."""
+    return looks_at({"spinning": (cuda_program, "spinning", "0")})
 
 
 def assert_agrees(seen: Seen, program: str, thread: str, cause: ThreadCause | None) -> None:
@@ -164,7 +164,7 @@ def test_work_is_not_polling(spinners: Seen) -> None:
     assert spinners.stack_share("spin", "worker", "on-cpu", "spin_here") > 0.9
 
 
-@pytest.mark.parametrize("mode", ["plain", "asleep", "runtime", "stuck"])
+@pytest.mark.parametrize("mode", ["plain", "stuck"])
 @measured_again
 def test_sleep_in_a_synchronisation_is_put_down_to_it(cuda: Seen, mode: str) -> None:
     assert_agrees(cuda, mode, "worker", ThreadCause.CUDA_SYNC)
@@ -172,12 +172,11 @@ def test_sleep_in_a_synchronisation_is_put_down_to_it(cuda: Seen, mode: str) -> 
     assert cuda.shares(mode, "worker").in_cuda_sync == pytest.approx(truth.in_sync, abs=FIVE_POINTS)
 
 
-@pytest.mark.parametrize("mode", ["spinning", "polling"])
 @measured_again
-def test_spinning_until_the_gpu_has_finished_is_on_the_cpu_and_a_wait(cuda_spinners: Seen, mode: str) -> None:
-    assert_agrees(cuda_spinners, mode, "worker", None)
-    truth = cuda_spinners.after[mode].shares(cuda_spinners.before[mode])["worker"]
-    said = cuda_spinners.shares(mode, "worker")
+def test_spinning_until_the_gpu_has_finished_is_on_the_cpu_and_a_wait(cuda_spinner: Seen) -> None:
+    assert_agrees(cuda_spinner, "spinning", "worker", None)
+    truth = cuda_spinner.after["spinning"].shares(cuda_spinner.before["spinning"])["worker"]
+    said = cuda_spinner.shares("spinning", "worker")
     assert said.in_cuda_sync == pytest.approx(truth.in_sync, abs=FIVE_POINTS)
     assert said.blocked_total < FIVE_POINTS
 
@@ -190,7 +189,7 @@ def test_a_late_rank_keeps_the_other_in_synchronisation(cuda: Seen) -> None:
     assert truth.in_sync > 0.5, "or the workload is not what it says"
 
 
-@pytest.mark.parametrize("mode", ["plain", "runtime", "late"])
+@pytest.mark.parametrize("mode", ["plain", "late"])
 @measured_again
 def test_launches_are_counted_by_thread_once(cuda: Seen, mode: str) -> None:
     pid = cuda.pids[mode]
