@@ -58,6 +58,7 @@ def pytest_runtest_logfinish() -> None:
     """Give memory back to the system: screens are cycles, and traces are freed in pieces."""
     global after_collection
     if resident_bytes() > after_collection + GROWN_BYTES:
+        clear_analysis()
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         after_collection = resident_bytes()

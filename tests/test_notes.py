@@ -6,7 +6,6 @@ import json
 import os
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from llmtop.analysis.kernels.table import kernels_of
@@ -76,7 +75,7 @@ def test_reports_have_names_and_notes(kind: str, capsys: pytest.CaptureFixture[s
     assert all(text in said for text in ("my gemm", "slow since Monday", "before the change"))
     if kind == "json":
         document = json.loads(said)
-        jsonschema.validate(document, REPORT_SCHEMA)
+        REPORT_SCHEMA.validate(document)
         (kernel,) = document["notes"]["kernels"]
         assert kernel == {"demangled": name, "name": "my gemm", "note": "slow since Monday"}
         assert "my gemm" in [one["title"] for one in document["kernels"]]

@@ -18,8 +18,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
+from jsonschema import Draft202012Validator, ValidationError
 
 from llmtop.analysis.kernels.stalls import PALETTE, REASONS
 from llmtop.analysis.rules.registry import diagnose
@@ -45,6 +45,7 @@ from tests.kernel_traces import (
 )
 from tests.kernel_traces import report as made
 
+FEW = LADDER.with_name("few-metrics.ncu-rep.xz")
 GOLDEN = Path(__file__).parent / "data" / "report_ladder_100.txt"
 DOCUMENTED = ROOT / "docs" / "json-report.md"
 
@@ -73,10 +74,11 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def schema() -> dict[str, Any]:
+def schema() -> Draft202012Validator:
     found = re.search(r"```json\n(.*?)```", DOCUMENTED.read_text(), re.DOTALL)
     assert found is not None
-    return parsed(found[1])
+    Draft202012Validator.check_schema(documented := parsed(found[1]))
+    return Draft202012Validator(documented)
 
 
 def test_the_text_of_the_ladder_is_as_approved(run: Run) -> None:
@@ -84,8 +86,8 @@ def test_the_text_of_the_ladder_is_as_approved(run: Run) -> None:
 
 
 @pytest.mark.parametrize("path", [LADDER, TIMELINE], ids=lambda path: path.name)
-def test_json_follows_its_documented_schema(run: Run, schema: dict[str, Any], path: Path) -> None:
-    jsonschema.validate(parsed(run(path, "--format", "json")), schema)
+def test_json_follows_its_documented_schema(run: Run, schema: Draft202012Validator, path: Path) -> None:
+    schema.validate(parsed(run(path, "--format", "json")))
 
 
 PUBLIC = sorted(
@@ -99,16 +101,16 @@ PUBLIC = sorted(
 
 @pytest.mark.skipif(not PUBLIC, reason="the public samples are not here")
 @pytest.mark.parametrize("path", PUBLIC, ids=lambda path: path.name)
-def test_json_of_other_peoples_reports_follows_the_schema(run: Run, schema: dict[str, Any], path: Path) -> None:
-    jsonschema.validate(parsed(run(path, "--format", "json")), schema)
+def test_json_of_other_peoples_reports_follows_the_schema(run: Run, schema: Draft202012Validator, path: Path) -> None:
+    schema.validate(parsed(run(path, "--format", "json")))
 
 
-def test_the_schema_can_fail(schema: dict[str, Any]) -> None:
+def test_the_schema_can_fail(schema: Draft202012Validator) -> None:
     document = parsed("".join(report(made(Launch("k")), "json")))
-    jsonschema.validate(document, schema)
+    schema.validate(document)
     document["kernels"][0]["duration_ns"] = None
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(document, schema)
+    with pytest.raises(ValidationError):
+        schema.validate(document)
 
 
 def test_json_has_every_metric_of_every_launch_in_the_order_of_capture(run: Run) -> None:
@@ -259,17 +261,21 @@ def test_html_is_whole_inert_and_has_names_as_they_are(trace: Trace) -> None:
         assert page.text.count("</td><script>alert(1)</script>") >= 5
 
 
-def test_html_of_a_real_report_draws_its_roofline() -> None:
+@pytest.fixture(scope="module")
+def ladder_page() -> str:
+    return "".join(report(load(LADDER), "html"))
+
+
+def test_html_of_a_real_report_draws_its_roofline(ladder_page: str) -> None:
     page = Elements()
-    page.feed("".join(report(load(LADDER), "html")))
+    page.feed(ladder_page)
     assert page.open == []
     assert {"svg", "circle", "table"} <= page.seen
 
 
-def test_the_policy_of_a_page_names_its_own_script_and_nothing_else() -> None:
-    page = "".join(report(load(LADDER), "html"))
-    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
-    script = re.search(r"<script>(.*)</script>", page, re.DOTALL)
+def test_the_policy_of_a_page_names_its_own_script_and_nothing_else(ladder_page: str) -> None:
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', ladder_page)
+    script = re.search(r"<script>(.*)</script>", ladder_page, re.DOTALL)
     assert policy is not None
     assert script is not None
     digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
@@ -300,12 +306,11 @@ def test_text_says_what_each_stall_reason_that_it_shows_means_and_no_other() -> 
         assert len(glosses) == (reason in shown), reason
 
 
-def test_a_page_names_every_stall_reason_in_its_own_colour() -> None:
-    page = "".join(report(load(LADDER), "html"))
+def test_a_page_names_every_stall_reason_in_its_own_colour(ladder_page: str) -> None:
     for reason, (colour, shade) in PALETTE.items():
-        assert f".s{colour}-{shade} " in page, reason
-        if f'title="{reason} ' in page:
-            assert f'class="s{colour}-{shade}"' in page
+        assert f".s{colour}-{shade} " in ladder_page, reason
+        if f'title="{reason} ' in ladder_page:
+            assert f'class="s{colour}-{shade}"' in ladder_page
     assert PALETTE.keys() == REASONS.keys()
     assert len(set(PALETTE.values())) == len(PALETTE)
 
@@ -320,7 +325,7 @@ def test_markdown_cells_stay_cells() -> None:
 
 
 @pytest.mark.parametrize("path", [LADDER, TIMELINE], ids=["kernels", "timeline"])
-@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("width", [40, 80])
 def test_text_fits_its_width_but_for_commands_that_are_copied(width: int, path: Path) -> None:
     for line in "".join(report_text(load(path), TextStyle(width))).splitlines():
         assert len(line) <= width or line.startswith("    $ ") or " --section" in line or "_" in line, line
@@ -332,7 +337,7 @@ def test_ascii_text_is_ascii() -> None:
 
 
 def test_a_name_that_ascii_cannot_spell_is_ascii_too() -> None:
-    trace = load(LADDER)
+    trace = load(FEW)
     odd = replace(trace, origin=replace(trace.origin, path="积分.ncu-rep"))
     text = "".join(report_text(odd, TextStyle(100, ascii_only=True)))
     assert text.isascii()
@@ -340,7 +345,7 @@ def test_a_name_that_ascii_cannot_spell_is_ascii_too() -> None:
 
 
 def test_headings_are_bold_only_when_asked() -> None:
-    trace = load(LADDER)
+    trace = load(FEW)
     assert "\x1b" not in "".join(report_text(trace, TextStyle(100)))
     assert "\x1b[1mKernels\x1b[0m" in "".join(report_text(trace, TextStyle(100, bold=True)))
 
@@ -355,21 +360,21 @@ def test_a_report_without_kernels_says_so_in_every_format() -> None:
 
 def test_the_output_goes_to_a_file(run: Run, tmp_path: Path) -> None:
     output = tmp_path / "report.csv"
-    assert run(LADDER, "--format", "csv", "-o", output) == ""
+    assert run(FEW, "--format", "csv", "-o", output) == ""
     assert output.read_text(encoding="utf-8").startswith("name,demangled,")
 
 
 def test_the_input_is_never_overwritten(run: Run, tmp_path: Path) -> None:
     copy, link = tmp_path / "r.ncu-rep.xz", tmp_path / "link"
-    copy.write_bytes(LADDER.read_bytes())
+    copy.write_bytes(FEW.read_bytes())
     link.hardlink_to(copy)
     for output in (copy, link, tmp_path / "." / "r.ncu-rep.xz"):
         assert "is the report itself" in run(copy, "-o", output, code=2)
-    assert copy.read_bytes() == LADDER.read_bytes()
+    assert copy.read_bytes() == FEW.read_bytes()
 
 
 def test_an_output_that_cannot_be_written_is_one_line(run: Run, tmp_path: Path) -> None:
-    message = run(LADDER, "-o", tmp_path / "no" / "where.txt", code=1)
+    message = run(FEW, "-o", tmp_path / "no" / "where.txt", code=1)
     assert message.count("\n") == 1
     assert "cannot be written" in message
 
@@ -402,7 +407,7 @@ def test_no_screen_is_loaded_and_an_ascii_locale_survives() -> None:
         "PYTHONCOERCECLOCALE": "0",
         "PYTHONIOENCODING": "ascii",
     }
-    command = [sys.executable, "-W", "error", "-c", script, "report", str(LADDER)]
+    command = [sys.executable, "-W", "error", "-c", script, "report", str(FEW)]
     done = subprocess.run(command, capture_output=True, cwd=ROOT, env=environment, timeout=60, check=False)
     assert (done.returncode, done.stderr.strip()) == (0, b"")
     assert done.stdout.isascii()

@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from llmtop.cli import main
@@ -42,7 +41,7 @@ def test_occupancies_stand_in_every_format(kind: str, monkeypatch: pytest.Monkey
 
 def test_the_document_follows_the_schema() -> None:
     found = json.loads(report_by(load(REGISTERS), "json", "occupancy"))
-    jsonschema.validate(found, SCHEMA)
+    SCHEMA.validate(found)
     (row,) = found["by"]["rows"]
     told = row["occupancy"]
     assert (row["kernel"], row["launch"]) == ("too_many_registers", 0)
@@ -60,10 +59,10 @@ def test_an_occupancy_that_is_not_known_says_why(monkeypatch: pytest.MonkeyPatch
 
 def test_what_is_not_known_is_unknown_in_the_document() -> None:
     few = json.loads(report_by(load(LADDER.with_name("few-metrics.ncu-rep.xz")), "json", "occupancy"))
-    jsonschema.validate(few, SCHEMA)
+    SCHEMA.validate(few)
     assert few["by"]["rows"][0]["occupancy"]["achieved"]["unknown"] == "occupancy not collected"
     timeline = json.loads(report_by(load(TIMELINE), "json", "occupancy"))
-    jsonschema.validate(timeline, SCHEMA)
+    SCHEMA.validate(timeline)
     assert timeline["by"]["unknown"] == "this capture has no counters of its kernels"
 
 

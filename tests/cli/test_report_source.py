@@ -8,14 +8,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from llmtop.cli import main
+from llmtop.model import Trace
 from llmtop.parsers.registry import load
-from tests.cli.by_tables import report_by
+from tests.cli.by_tables import kernel_of, report_by
 from tests.cli.test_report_by import SCHEMA
-from tests.kernel_traces import LADDER, ROOT, TIMELINE, without_lines
+from tests.kernel_traces import LADDER, LLAMA, ROOT, TIMELINE, without_lines
 from tests.parsers.sample_reports import content
 
 DUMP = ROOT / "sample_traces" / "cuda-core" / "13.0" / "misaligned-store.nvcudmp.gz"
@@ -39,10 +39,16 @@ def no_disassembler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llmtop.parsers.ncu_rep.assembly.find_spec", lambda name: None)
 
 
+@pytest.fixture(scope="module")
+def silu() -> Trace:
+    """One of two kernels that one could do the work of."""
+    return kernel_of(UNFUSED, "silu")
+
+
 @pytest.mark.parametrize("kind", ["text", "md", "html"])
-def test_lines_stand_in_every_format(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_stand_in_every_format(kind: str, silu: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    said = report_by(load(UNFUSED), kind, "line", "silu").replace("\\", "").replace("&lt;", "<")
+    said = report_by(silu, kind, "line", "silu").replace("\\", "").replace("&lt;", "<")
     assert "Lines of the source" in said
     assert "known_causes.cu" in said
     assert "long_scoreboard 75 %" in said
@@ -50,9 +56,9 @@ def test_lines_stand_in_every_format(kind: str, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("by", ["line", "instruction"])
-def test_the_document_follows_the_schema(by: str) -> None:
-    found = json.loads(report_by(load(UNFUSED), "json", by, "silu"))
-    jsonschema.validate(found, SCHEMA)
+def test_the_document_follows_the_schema(by: str, silu: Trace) -> None:
+    found = json.loads(report_by(silu, "json", by, "silu"))
+    SCHEMA.validate(found)
     assert found["by"]["by"] == by
     assert sum(row["share"] for row in found["by"]["rows"]) == pytest.approx(1)
     assert {row["kernel"] for row in found["by"]["rows"]} == {"silu_kernel"}
@@ -61,9 +67,9 @@ def test_the_document_follows_the_schema(by: str) -> None:
 
 
 def test_what_was_not_sampled_is_unknown_in_the_document() -> None:
-    llama = load(LADDER.with_name("llama-decode.ncu-rep.xz"))
+    llama = kernel_of(LLAMA, "catarray")
     found = json.loads(report_by(llama, "json", "instruction", "catarray"))
-    jsonschema.validate(found, SCHEMA)
+    SCHEMA.validate(found)
     row = found["by"]["rows"][0]
     assert row["samples"] == {"unknown": "the warps were not sampled", "remedy": "add --section SourceCounters"}
     assert row["executed"] > 0
@@ -90,7 +96,7 @@ def test_code_without_lines_stands_in_every_format(kind: str) -> None:
     assert "__pow" in said
     if kind == "json":
         found = json.loads(said)
-        jsonschema.validate(found, SCHEMA)
+        SCHEMA.validate(found)
         rows = found["by"]["rows"]
         assert sum(row["share"] for row in rows) == pytest.approx(1)
         assert (rows[1]["function"], rows[1]["file"], rows[1]["line"]) == ("__pow", None, None)
