@@ -25,6 +25,12 @@ def ncu_reports() -> list[Path]:
     return sorted(SAMPLE_TRACES.rglob("*.ncu-rep*")) + sorted((OTHERS / "public").glob("*.ncu-rep"))
 
 
+def different_ncu_reports() -> list[Path]:
+    """Of the reports that are shipped and were made alike a few, and all others."""
+    alike = ("few", "sgemm", "llama", "bank", "unfused")
+    return [path for path in ncu_reports() if path.suffix != ".xz" or path.name.startswith(alike)]
+
+
 def content(path: Path) -> bytes:
     """The bytes of a report, unpacked."""
     data = path.read_bytes()

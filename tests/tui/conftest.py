@@ -81,4 +81,5 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trace, ...]:
     machine = replace(live_trace(Scene(gpus=2), 20), origin=Origin(RECORDING))
     allocating = stepped(tmp_path_factory.mktemp("capture"), [1 << 18] * 9)
     printed = map(load, PRINTED)
-    return load(LADDER), load(TIMELINE), load(FOLDED), numbers, machine, allocating, load(DUMP), *printed
+    kernels = load(LADDER.with_name("uncoalesced-loads.ncu-rep.xz"))
+    return kernels, load(TIMELINE), load(FOLDED), numbers, machine, allocating, load(DUMP), *printed
