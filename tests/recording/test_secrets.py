@@ -519,7 +519,7 @@ def test_any_document_can_be_shared(document: Any) -> None:
 @pytest.mark.parametrize(
     "text", ["a" * 100_000, "/a" * 50_000, "://" * 30_000, "1." * 50_000, "fe80:" * 20_000, "token" * 9_000 + ":"]
 )
-@pytest.mark.parametrize("field", ["said", "name", "metric", "model"])
+@pytest.mark.parametrize("field", ["said", "model"])
 def test_long_texts_take_no_longer_than_they_are_long(text: str, field: str) -> None:
     """Each took minutes where a pattern began anew at each character."""
     document = {field: text}
