@@ -41,6 +41,9 @@ OURS = {
 }  # fmt: skip
 """What commands begin with."""
 _TIMEOUT_S = 60
+KINDS = ("sgemm-ladder", "llama-decode", "few-metrics", "contended-atomics", "small-grid", "too-many-registers")
+REPORTS = [LADDER.with_name(f"{kind}.ncu-rep.xz") for kind in KINDS]
+"""Reports of which each lacks something else."""
 
 
 class _Few:
@@ -69,7 +72,7 @@ def with_few_sections(trace: Trace) -> Trace:
 def traces() -> Iterator[Trace]:
     """Servers in trouble of every kind that the rules' own tests know; reports, as they are and with less in them."""
     yield from (scene.trace() for scene in vars(verdict_scenes).values() if isinstance(scene, Scene))
-    for path in (*sorted(LADDER.parent.glob("*.xz")), TIMELINE):
+    for path in (*REPORTS, TIMELINE):
         trace = load(path)
         yield from (trace, replace(trace, origin=replace(trace.origin, facts={})))
         if path != TIMELINE:
