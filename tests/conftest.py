@@ -39,6 +39,11 @@ GROWN_BYTES = 64 << 20
 after_collection = 0
 
 
+def pytest_sessionstart() -> None:
+    """Look for no garbage among the modules and tests that are collected: there is none, and it takes seconds."""
+    gc.disable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
@@ -52,6 +57,7 @@ def pytest_collection_finish() -> None:
     """Collect garbage as rarely as the screen does (`llmtop.tui.app`), without the modules and the collected tests."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 def pytest_runtest_logfinish() -> None:
