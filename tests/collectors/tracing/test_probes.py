@@ -125,7 +125,8 @@ class CudaSeen:
 
 def in_libraries(one: Seen) -> list[int]:
     """The newest [launches, ns of synchronisation] of a program's first thread."""
-    return [entry[2:4] for entry in one.probes.all("in_libraries") if entry[1] == one.pid][-1]
+    launches, ns = [entry[2:4] for entry in one.probes.all("in_libraries") if entry[1] == one.pid][-1]
+    return [launches, ns]
 
 
 def assert_runtime_counts_once(functions: dict[str, list[Any]], one: Seen) -> None:
