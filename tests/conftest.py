@@ -42,13 +42,12 @@ GROWN_BYTES = 64 << 20
 after_collection = 0
 
 
-def pytest_sessionstart() -> None:
-    """Look for no garbage among the modules and tests that are collected: there is none, and it takes seconds."""
-    gc.disable()
-
-
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Write the bytecode of the test files before workers start: each of them would rewrite all files, 10 s of CPU."""
+    """Write the bytecode of the test files before workers start: each of them would rewrite all files, 10 s of CPU.
+
+    No garbage is looked for among the modules and tests that are collected: there is none, and it takes seconds.
+    """
+    gc.disable()
     if sys.dont_write_bytecode or not session.config.getoption("numprocesses", None):
         return
     new = [path for path in ROOT.rglob("test_*.py") if not any(path.parent.glob(f"__pycache__/{path.stem}.*pytest*"))]
