@@ -221,7 +221,7 @@ def test_a_longer_list_of_made_code_is_read_again(process: dict[str, str], tmp_p
     assert one.user(PID, 0x9050) == "later"
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.limit(20)
 def test_a_list_that_is_no_plain_file_is_not_read(process: dict[str, str], tmp_path: Path) -> None:
     """Whoever runs the server may put there what he likes: a file of root's by a link, or a pipe that never ends."""
     (tmp_path / "secret").write_bytes(MADE)
