@@ -106,8 +106,8 @@ def shown(trace: Trace, target: Target | None = TARGET) -> dict[str, Any]:
 
 
 def kept(trace: Trace) -> Trace:
-    """The same as of a recording, for which some remedies come too late."""
-    return replace(trace, origin=replace(trace.origin, kind=RECORDING))
+    """The same as of a recording, for which some remedies come too late, and which knows the time of day."""
+    return replace(trace, origin=replace(trace.origin, kind=RECORDING, utc_ns=0))
 
 
 def recorded(scene: Scene, ticks: int) -> list[Trace]:
