@@ -110,7 +110,6 @@ def raw(path: Path, name: str) -> tuple[int, float]:
     ("file", "name", "launches"),
     [
         ("facebookresearch__HolisticTraceAnalysis__nccl_data.json.gz", "## backward ##", 1794),
-        ("facebookresearch__HolisticTraceAnalysis__df_index_resolver.json.gz", "ProfilerStep#", 19370),
         ("pytorch__kineto__worker0.1623143089861.pt.trace.json.gz", "ProfilerStep#", 8772),
     ],
 )

@@ -1,4 +1,4 @@
-"""No two findings of one file contradict each other, nor what the file holds: all sample files, each loaded once."""
+"""No two findings of one file contradict each other, nor what the file holds: asked in `test_every_sample`."""
 
 from __future__ import annotations
 
@@ -13,42 +13,13 @@ from llmtop.analysis.gpus.capability import capability_of
 from llmtop.analysis.kernels.architecture import tensor_types_used
 from llmtop.analysis.kernels.programs import is_compiled
 from llmtop.analysis.kernels.table import kernels_of
-from llmtop.analysis.rules.registry import diagnose
 from llmtop.analysis.timeline.account import idle_account
 from llmtop.capability import FIRST_OF
-from llmtop.errors import FileError
 from llmtop.facts import OriginFact
 from llmtop.model import API_CALLS, Finding, Origin, Severity, SpanKind, Trace
-from llmtop.parsers.registry import load
-from tests.kernel_traces import ROOT, SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-FOLDERS = (
-    (ROOT / "sample_traces", "**/*.*"),
-    (SAMPLES, "*.*"),
-    (SAMPLES / "public", "*.*"),
-    (SAMPLES.parent / "review" / "cases", "*.*"),
-)
-NO_CAPTURES = (".md", ".jsonl", ".prom", ".py", ".txt", ".nsys-rep")
-FILES = [
-    path
-    for folder, pattern in FOLDERS
-    for path in sorted(folder.glob(pattern))
-    if path.is_file() and not (path.name.endswith(NO_CAPTURES) and folder != ROOT / "sample_traces")
-    if path.name != "README.md" and path.stat().st_size
-]
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_findings_hold_beside_each_other_and_beside_the_file(path: Path) -> None:
-    try:
-        trace = load(path)
-    except FileError:
-        pytest.skip("it is refused, or takes a tool that is not here")
-    assert list(contradictions(trace, diagnose(trace).findings)) == []
 
 
 def contradictions(trace: Trace, findings: Sequence[Finding]) -> Iterator[str]:

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from llmtop.analysis.rules.registry import diagnose
+from llmtop.errors import FileError
 from llmtop.model import Trace
 from llmtop.parsers.registry import load
+from tests.analysis.test_consistency import contradictions
 from tests.analysis.test_idle_time import busy_time_equals_plain_sql
 from tests.analysis.test_kernels import a_report_has_a_table_and_views
 from tests.analysis.test_memory_chart import both_ends_of_the_crossbar_tell_the_same
@@ -31,6 +34,14 @@ from tests.parsers.sample_reports import OTHERS, SAMPLE_TRACES, content, ncu_rep
 
 EXPORTS = [*sorted(SAMPLE_TRACES.rglob("*.sqlite.xz")), *sorted((OTHERS / "public").glob("*.sqlite"))]
 CSV = sorted(SAMPLE_TRACES.rglob("*.csv.xz"))
+NO_CAPTURES = (".md", ".jsonl", ".prom", ".py", ".nsys-rep")
+ALL = [*SAMPLE_TRACES.rglob("*.*"), *OTHERS.glob("*.*"), *(OTHERS / "public").glob("*.csv")]
+ALL += (OTHERS.parent / "review" / "cases").glob("*.*")
+REST = [
+    path
+    for path in sorted({*ALL}.difference(EXPORTS, CSV, ncu_reports(), kineto_traces()))
+    if path.is_file() and path.stat().st_size and not path.name.endswith(NO_CAPTURES)
+]
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +54,7 @@ def holds_of_any(trace: Trace) -> None:
     held_to_its_words(trace)
     no_finding_asks_for_what_its_report_has(trace)
     no_kernel_is_told_two_causes_of_one_kind(trace)
+    assert list(contradictions(trace, diagnose(trace).findings)) == []
 
 
 @pytest.mark.parametrize("path", CSV, ids=lambda path: path.name)
@@ -85,3 +97,12 @@ def test_what_holds_of_pytorch_traces(path: Path) -> None:
     holds_of_any(trace)
     all_idle_pieces_together_are_the_account_of_idle_time(trace)
     the_columns_of_numpy_give_the_same_pieces(path, trace)
+
+
+@pytest.mark.parametrize("path", REST, ids=lambda path: path.name)
+def test_what_holds_of_all_others(path: Path) -> None:
+    try:
+        trace = load(path)
+    except FileError:
+        pytest.skip("it is refused, or takes a tool that is not here")
+    assert list(contradictions(trace, diagnose(trace).findings)) == []

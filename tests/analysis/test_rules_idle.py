@@ -49,8 +49,11 @@ def test_a_known_cause_is_found_and_nothing_beside_it(name: str, tmp_path: Path)
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=str)
 def test_a_known_cause_is_found_in_exports_of_every_version(schema: Schema, tmp_path: Path) -> None:
+    """In the oldest every cause, in each later one a part of them."""
+    first = SCHEMAS.index(schema)
+    scenes = dict(list(SCENES.items())[first % 3 :: 3 if first else 1])
     told = {}
-    for i, (name, scene) in enumerate(SCENES.items()):
+    for i, (name, scene) in enumerate(scenes.items()):
         made, folder = scene.make(), tmp_path / str(i)
         folder.mkdir()
         if made.fits(schema):
@@ -64,8 +67,8 @@ def test_a_known_cause_is_found_in_exports_of_every_version(schema: Schema, tmp_
         {"no CPU": "off its CPU"} if "threadState" not in schema.tables["SCHED_EVENTS"] else {}
     )
     assert [name for name, found in told.items() if found and words[name] not in found[0].message] == []
-    assert SCENES.keys() - told.keys() == (
-        set() if "CUPTI_ACTIVITY_KIND_GRAPH_TRACE" in schema.tables else {"graphs as a whole"}
+    assert scenes.keys() - told.keys() == (
+        set() if "CUPTI_ACTIVITY_KIND_GRAPH_TRACE" in schema.tables else scenes.keys() & {"graphs as a whole"}
     )
 
 
