@@ -41,7 +41,7 @@ OURS = {
 }  # fmt: skip
 """What commands begin with."""
 _TIMEOUT_S = 60
-KINDS = ("sgemm-ladder", "llama-decode", "few-metrics", "contended-atomics", "small-grid", "too-many-registers")
+KINDS = ("sgemm-ladder", "few-metrics", "contended-atomics", "small-grid", "too-many-registers")
 REPORTS = [LADDER.with_name(f"{kind}.ncu-rep.xz") for kind in KINDS]
 """Reports of which each lacks something else."""
 

@@ -35,7 +35,7 @@ from tests.parsers.sample_reports import OTHERS, SAMPLE_TRACES, content, ncu_rep
 EXPORTS = [*sorted(SAMPLE_TRACES.rglob("*.sqlite.xz")), *sorted((OTHERS / "public").glob("*.sqlite"))]
 CSV = sorted(SAMPLE_TRACES.rglob("*.csv.xz"))
 NO_CAPTURES = (".md", ".jsonl", ".prom", ".py", ".nsys-rep")
-ALL = [*SAMPLE_TRACES.rglob("*.*"), *OTHERS.glob("*.*"), *(OTHERS / "public").glob("*.csv")]
+ALL = [*SAMPLE_TRACES.rglob("*.*"), *(OTHERS / "public").glob("*.csv")]
 ALL += (OTHERS.parent / "review" / "cases").glob("*.*")
 REST = [
     path

@@ -410,6 +410,7 @@ def test_only_copies_of_pageable_memory_are_said_to_be(
 EAGER = "AMD-AGI__TraceLens__eager_trace.json.gz"
 
 
+@pytest.mark.parametrize("way", ["in columns"], indirect=True)
 def test_idle_time_in_copies_of_a_public_trace_is_told_by_what_they_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "_PART", 10_000)
     if not (path := SAMPLES / "public" / EAGER).exists():
@@ -442,6 +443,7 @@ def test_idle_time_in_copies_of_a_public_trace_is_told_by_what_they_copy(monkeyp
 AMD = "AMD-AGI__TraceLens__vllm_prefilldecode_piecewise_graph_execution.json.gz"
 
 
+@pytest.mark.parametrize("way", ["in columns"], indirect=True)
 def test_the_first_launch_of_a_public_trace_waits_as_long_as_its_events_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "_PART", 10_000)
     if not (path := SAMPLES / "public" / AMD).exists():
@@ -573,7 +575,7 @@ _WORKS = st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 300), st.intege
 _SPANS = st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 900)), max_size=12)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=15)
 @given(works=_WORKS, waits=_SPANS, system=_SPANS, ranges=_SPANS, off=_SPANS)
 def test_it_adds_up_whatever_lies_over_each_other(
     tmp_path_factory: pytest.TempPathFactory,
@@ -613,7 +615,7 @@ _KERNELS = st.lists(st.tuples(_AT, st.integers(0, 4), st.integers(-2, 20)), min_
 _BESIDES = st.lists(st.tuples(st.sampled_from(["os", "off", "range", "sample"]), _AT, _NS), max_size=20)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=15)
 @given(calls=_CALLS, kernels=_KERNELS, besides=_BESIDES, unit=st.sampled_from([1, US, 100 * US]))
 def test_gaps_in_columns_have_the_account_of_gaps_one_by_one(
     tmp_path_factory: pytest.TempPathFactory,

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 REPORTS = sorted(path for path in SAMPLE_TRACES.rglob("*.*") if path.is_file() and path.suffix != ".md")
-IN_FULL = ("llama-prefill-decode", "llama-generate", "llama-decode.ncu", "sgemm-ladder", "few-metrics", "barriers")
+IN_FULL = ("llama-prefill-decode", "llama-generate", "llama-decode.ncu", "few-metrics", "barriers")
 SCENES_IN_FULL = (
     "Python in a range",
     "one GPU launched late",
@@ -114,7 +114,7 @@ def test_what_is_known_of_a_server(name: str, snapshot: SnapshotAssertion) -> No
     assert whole(**_of_server(trace), **_of_threads(trace)) == snapshot
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_of_any_server_everything_can_be_asked(seed: int) -> None:
     trace = RandomServer(seed, told=(0.9, 0.7, 0.4)[seed % 3], noise=0.02 * (seed % 2)).trace()
     assert_is_told(**_of_server(trace), **_of_threads(trace), rules=_each(RULES, trace))
@@ -219,13 +219,13 @@ def test_what_is_said_of_a_timeline(scene: str, tmp_path: Path, snapshot: Snapsh
     assert whole(**views).replace(str(tmp_path), "FOLDER") == snapshot
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_of_any_report_everything_can_be_asked(seed: int) -> None:
     trace = random_report(seed)
     assert_is_told(**_of_report(trace), rules=_each(report_rules.RULES, trace))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_of_any_timeline_everything_can_be_asked(seed: int, tmp_path: Path) -> None:
     trace = random_capture(seed).trace(tmp_path)
     assert_is_told(**_of_report(trace), rules=_each(report_rules.RULES, trace))

@@ -17,9 +17,9 @@ needs_qwen = pytest.mark.skipif(not QWEN.exists(), reason="../shared/samples has
 
 
 def kineto_traces() -> list[Path]:
-    """Every Kineto trace of up to 1.5 MB at hand, the one shipped with llmtop first."""
+    """Every Kineto trace of up to 1 MB at hand, the one shipped with llmtop first."""
     others = sorted((OTHERS / "public").glob("*.json.gz"))
-    return [SHIPPED, *(path for path in others if path.stat().st_size < 1_500_000)]
+    return [SHIPPED, *(path for path in others if path.stat().st_size < 1_000_000)]
 
 
 def document(path: Path) -> dict[str, Any]:

@@ -26,9 +26,11 @@ def ncu_reports() -> list[Path]:
 
 
 def different_ncu_reports() -> list[Path]:
-    """Of the reports that are shipped and were made alike a few, and all others."""
-    alike = ("few", "sgemm", "llama", "bank", "unfused")
-    return [path for path in ncu_reports() if path.suffix != ".xz" or path.name.startswith(alike)]
+    """Of the reports that are shipped a few, and of those of others one of each."""
+    shipped = [
+        path for path in ncu_reports() if path.suffix == ".xz" and path.name.startswith(("few", "sgemm", "llama"))
+    ]
+    return [*shipped, *{path.name.split("__")[0]: path for path in ncu_reports() if path.suffix != ".xz"}.values()]
 
 
 def content(path: Path) -> bytes:

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 CONFLICTS = LADDER.with_name("bank-conflicts.ncu-rep.xz")
 FEW = LADDER.with_name("few-metrics.ncu-rep.xz")
-MOST_KERNELS = 6
-DAMAGE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+MOST_KERNELS = 2
+DAMAGE = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=15
+)
 
 
 def codes_of(path: Path) -> KernelCodes:
@@ -317,7 +319,7 @@ def test_the_lines_of_a_whole_cubin_are_found(cubin: bytes) -> None:
 def test_every_byte_of_the_line_tables_may_be_anything(cubin: bytes) -> None:
     """Wrong versions, sizes of 4 GB, lines below nothing, programs without an end."""
     begin = cubin.index(b"/srv/llm\0") - 24
-    for at in range(begin, begin + 160):
+    for at in range(begin, begin + 160, 3):
         changed = bytearray(cubin)
         changed[at] = (0, 1, 0x7F, 0x80, 0xFF)[at % 5]
         told(bytes(changed))

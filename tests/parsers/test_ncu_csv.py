@@ -39,6 +39,10 @@ DETAILS = (
 LAUNCH = '"0","42","serve","127.0.0.1","void scale<float>(float *)","1","7","(32, 4, 1)","(224, 2, 1)","0","9.0"'
 
 
+stored_report = cache(lambda: load(DECODE))
+printed_page = cache(lambda page: load(shipped(page)))
+
+
 def shipped(page: str) -> Path:
     return SAMPLE_TRACES / "ncu" / "2024.1.1" / f"llama-decode.{page}.csv.xz"
 
@@ -98,7 +102,7 @@ def held(printed: Trace, stored: Trace, but: frozenset[str] = frozenset()) -> in
 
 @pytest.mark.parametrize(("page", "values"), [("raw", 89520), ("details", 3600)])
 def test_a_page_has_the_values_of_its_report(page: str, values: int) -> None:
-    printed, stored = load(shipped(page)), load(DECODE)
+    printed, stored = printed_page(page), stored_report()
     assert held(printed, stored) == values
     (ours, _), (theirs, _) = table(printed), table(stored)
     assert (ours.grid, ours.block, ours.device, ours.stream) == (
@@ -118,7 +122,7 @@ def test_views_of_a_page_are_those_of_its_report(page: str) -> None:
         bounds = [kernels.facts(i).bound for i in range(len(kernels.table))]
         return ["" if isinstance(bound, Unknown) else str(bound.bound) for bound in bounds]
 
-    printed, stored = load(shipped(page)), load(DECODE)
+    printed, stored = printed_page(page), stored_report()
     assert limits(printed) == limits(stored)
     ours, theirs = ({(one.rule, one.subject) for one in diagnose(trace).findings} for trace in (printed, stored))
     # The page "details" has no stall reasons, without which a grid that is not tiny is not known to be the limit.
@@ -128,10 +132,10 @@ def test_views_of_a_page_are_those_of_its_report(page: str) -> None:
 
 
 def test_a_raw_page_names_the_gpu_and_gives_points_in_the_roofline() -> None:
-    trace = load(shipped("raw"))
+    trace = printed_page("raw")
     assert trace.origin.gpu == "NVIDIA H100 80GB HBM3"
     assert trace.origin.facts["compute capability"] == "9.0"
-    printed, stored = (kernels_of(one).facts(5).roofline for one in (trace, load(DECODE)))
+    printed, stored = (kernels_of(one).facts(5).roofline for one in (trace, stored_report()))
     assert not isinstance(printed, Unknown)
     assert not isinstance(stored, Unknown)
     assert printed.fraction == pytest.approx(stored.fraction, rel=0.01)
@@ -140,7 +144,7 @@ def test_a_raw_page_names_the_gpu_and_gives_points_in_the_roofline() -> None:
 
 
 def test_sections_and_rules_of_a_details_page_are_those_of_the_report() -> None:
-    (_, page), (_, report) = table(load(shipped("details"))), table(load(DECODE))
+    (_, page), (_, report) = table(printed_page("details")), table(stored_report())
     for i in (0, 5, 59):
         stored = {rule.id: rule for rule in report.rules(i)}
         assert {rule.id for rule in page.rules(i)} == stored.keys()
@@ -156,7 +160,7 @@ def test_sections_and_rules_of_a_details_page_are_those_of_the_report() -> None:
 
 
 def test_what_a_page_cannot_have_says_where_it_is() -> None:
-    trace = load(shipped("raw"))
+    trace = printed_page("raw")
     _, page = table(trace)
     assert str(page.instances(0, "inst_executed")) == (
         "a printed page has no values by instruction or unit (open the .ncu-rep that it was printed from)"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ncu_report = pytest.importorskip("ncu_report", reason="needs NVIDIA's reader: pip install ncu-report")
 
-MANY_KERNELS = 3
+MANY_KERNELS = 2
 """Of longer reports every kernel's launch is compared, and all metrics of so many."""
 OUR_UNITS = {"1": "wavefront", "byte": "bytes", "hz": "Hz", "sectors": "sector", "branches": "branch"}
 ODD_UNITS = re.compile(

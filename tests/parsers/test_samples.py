@@ -114,7 +114,7 @@ def test_trace_cut_short_is_refused_or_shorter(trace: Path, held: dict[Path, Hel
     path = tmp_path / trace.name
     data = content(trace)
     path.write_bytes(data)
-    for tenth in (9, 6, 3, 1):
+    for tenth in (9, 3):
         with path.open("r+b") as file:
             file.truncate(len(data) * tenth // 10)
         try:
@@ -133,7 +133,7 @@ def test_packed_trace_cut_short_is_refused_or_says_so(trace: Path, tmp_path: Pat
     if compression_of(data) is None:
         pytest.skip("is not compressed")
     path, is_read = tmp_path / trace.name, ".pt.trace.json" in trace.name
-    for tenth in (1, 5, 9):
+    for tenth in (1, 9):
         path.write_bytes(data[: len(data) * tenth // 10])
         if is_read:
             assert "kineto-cut" in [issue.code for issue in load(path).issues]

@@ -188,7 +188,7 @@ def name(least: int = 1, most: int = 9) -> st.SearchStrategy[str]:
 
 
 @given(host=name(), user=name(), group=name(), path=name(), program=name(), model=name(6), log=name(6), key=name(6))
-@settings(max_examples=8, deadline=None, phases=[Phase.generate])
+@settings(max_examples=4, deadline=None, phases=[Phase.generate])
 def test_whatever_is_taken_out_stands_nowhere(
     tmp_path_factory: pytest.TempPathFactory,
     host: str,
@@ -517,7 +517,7 @@ def test_any_document_can_be_shared(document: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a" * 100_000, "/a" * 50_000, "://" * 30_000, "1." * 50_000, "fe80:" * 20_000, "token" * 9_000 + ":"]
+    "text", ["a" * 30_000, "/a" * 15_000, "://" * 9_000, "1." * 15_000, "fe80:" * 6_000, "token" * 3_000 + ":"]
 )
 @pytest.mark.parametrize("field", ["said", "model"])
 def test_long_texts_take_no_longer_than_they_are_long(text: str, field: str) -> None:
