@@ -222,7 +222,7 @@ def test_what_runs_as_root_needs_nothing_of_llmtop() -> None:
 
 STARTS = {"subprocess.Popen", "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.check_output"}
 STARTS |= {"os.system", "os.popen", "os.posix_spawn", "os.posix_spawnp", "os.startfile", "pty.spawn", "shutil.which"}
-MAY_START = re.compile(r"subprocess|multiprocessing|concurrent|spawn|os\.(exec|system|popen)|\bpty\b|which")
+MAY_START = re.compile(r"subprocess|multiprocessing|concurrent|spawn|os\.(exec|system|popen)|\bpty\b|shutil")
 START_ELSEWHERE = {
     "llmtop/programs.py": "the place where programs are started",
     "llmtop/remedies.py": "looks programs up to name them in advice, and starts none",

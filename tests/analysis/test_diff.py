@@ -515,7 +515,7 @@ def test_stacks_compare_by_shares() -> None:
 
 
 def random_traces(folder: Path) -> Sequence[tuple[Trace, Trace]]:
-    reports = [(random_report(seed), random_report(seed + 50)) for seed in range(12)]
+    reports = [(random_report(seed), random_report(seed + 50)) for seed in range(5)]
     captures: list[Capture] = [random_capture(seed) for seed in range(4)]
     written = []
     for i, capture in enumerate(captures):

@@ -32,7 +32,8 @@ from tests.conftest import clear_analysis
 from tests.parsers.kineto_files import kineto_traces
 from tests.parsers.sample_reports import OTHERS, SAMPLE_TRACES, content, ncu_reports
 
-EXPORTS = [*sorted(SAMPLE_TRACES.rglob("*.sqlite.xz")), *sorted((OTHERS / "public").glob("*.sqlite"))]
+OF_OTHERS = {path.name.split("__")[0]: path for path in sorted((OTHERS / "public").glob("*.sqlite"))}
+EXPORTS = [*sorted(SAMPLE_TRACES.rglob("*.sqlite.xz")), *OF_OTHERS.values()]
 CSV = sorted(SAMPLE_TRACES.rglob("*.csv.xz"))
 NO_CAPTURES = (".md", ".jsonl", ".prom", ".py", ".nsys-rep")
 ALL = [*SAMPLE_TRACES.rglob("*.*"), *(OTHERS / "public").glob("*.csv")]

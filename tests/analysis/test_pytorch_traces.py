@@ -112,9 +112,13 @@ def test_operators_are_rows_of_the_spans(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [SHIPPED, SHIPPED.with_name("graph-and-eager.pt.trace.json.gz")], ids=lambda path: path.name
+    ("path", "category", "kind"),
+    [
+        (SHIPPED.with_name("graph-and-eager.pt.trace.json.gz"), "cpu_op", "operator"),
+        (SHIPPED, "python_function", "python"),
+    ],
+    ids=["operators", "functions"],
 )
-@pytest.mark.parametrize(("category", "kind"), [("cpu_op", "operator"), ("python_function", "python")])
 def test_operators_and_functions_have_the_gpu_time_that_their_threads_launched_in_them(
     path: Path, category: str, kind: str
 ) -> None:

@@ -275,7 +275,7 @@ def _occupancy(found: OccupancyWhatIf | Unknown) -> dict[str, object]:
     return {"occupancy": found, "curves": curves, "steps": steps}
 
 
-@pytest.mark.parametrize("name", ["dependent-chain", "bank-conflicts", "few-metrics"])
+@pytest.mark.parametrize("name", ["bank-conflicts", "few-metrics"])
 def test_what_is_known_of_code(name: str, snapshot: SnapshotAssertion) -> None:
     trace = sample(NCU.format(name))
     told: dict[str, object] = {"trees": code_trees(trace, stall_bars(trace))}

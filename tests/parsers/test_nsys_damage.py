@@ -102,7 +102,7 @@ def test_all_of_a_whole_one_is_there(export: Path) -> None:
 
 
 @pytest.mark.parametrize("long", [1, columns.LONG], ids=["pages", "sqlite"])
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(place=st.integers(100, 1 << 30), change=st.binary(min_size=1, max_size=12))
 def test_changed_bytes_cost_no_more_than_a_sentence(export: Path, long: int, place: int, change: bytes) -> None:
     whole = export.read_bytes()
@@ -118,7 +118,7 @@ def test_changed_bytes_cost_no_more_than_a_sentence(export: Path, long: int, pla
             assert "\n" not in said
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=20)
 @given(swap=st.tuples(st.integers(1, 1 << 20), st.integers(1, 1 << 20)))
 def test_swapped_pages_cost_no_more_than_a_sentence(export: Path, swap: tuple[int, int]) -> None:
     whole = bytearray(export.read_bytes())
