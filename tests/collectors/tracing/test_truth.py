@@ -60,20 +60,15 @@ def sleepers(kernel_probes: None, workload: Path) -> Looks[Seen]:
 
 
 @pytest.fixture(scope="module")
-def spinners(kernel_probes: None, workload: Path) -> Looks[Seen]:
-    return looks_at({mode: (workload, mode, "0") for mode in ("poll", "spin")})
+def spinners(kernel_probes: None, workload: Path, cuda_program: Path) -> Looks[Seen]:
+    """Apart from those that sleep: they would take a CPU from these for tenths of a second."""
+    return looks_at({"poll": (workload, "poll", "0"), "spinning": (cuda_program, "spinning", "0")})
 
 
 @pytest.fixture(scope="module")
 def cuda(kernel_probes: None, cuda_program: Path) -> Looks[Seen]:
     modes = ("plain", "stuck", "late")
     return looks_at({mode: (cuda_program, mode, "0") for mode in modes})
-
-
-@pytest.fixture
-def cuda_spinner(kernel_probes: None, cuda_program: Path) -> Looks[Seen]:
-    """Apart: beside those that sleep it would take a CPU from them for tenths of a second."""
-    return looks_at({"spinning": (cuda_program, "spinning", "0")})
 
 
 def assert_agrees(seen: Seen, program: str, thread: str, cause: ThreadCause | None) -> None:
@@ -157,13 +152,6 @@ def assert_polls(seen: Seen, mode: str, kind: str) -> None:
     assert 0.3 * said.on_cpu <= said.polling <= said.on_cpu
 
 
-@measured_again
-def test_work_is_not_polling(spinners: Seen) -> None:
-    assert_agrees(spinners, "spin", "worker", None)
-    assert spinners.shares("spin", "worker").polling == 0
-    assert spinners.stack_share("spin", "worker", "on-cpu", "spin_here") > 0.9
-
-
 @pytest.mark.parametrize("mode", ["plain", "stuck"])
 @measured_again
 def test_sleep_in_a_synchronisation_is_put_down_to_it(cuda: Seen, mode: str) -> None:
@@ -173,10 +161,10 @@ def test_sleep_in_a_synchronisation_is_put_down_to_it(cuda: Seen, mode: str) -> 
 
 
 @measured_again
-def test_spinning_until_the_gpu_has_finished_is_on_the_cpu_and_a_wait(cuda_spinner: Seen) -> None:
-    assert_agrees(cuda_spinner, "spinning", "worker", None)
-    truth = cuda_spinner.after["spinning"].shares(cuda_spinner.before["spinning"])["worker"]
-    said = cuda_spinner.shares("spinning", "worker")
+def test_spinning_until_the_gpu_has_finished_is_on_the_cpu_and_a_wait(spinners: Seen) -> None:
+    assert_agrees(spinners, "spinning", "worker", None)
+    truth = spinners.after["spinning"].shares(spinners.before["spinning"])["worker"]
+    said = spinners.shares("spinning", "worker")
     assert said.in_cuda_sync == pytest.approx(truth.in_sync, abs=FIVE_POINTS)
     assert said.blocked_total < FIVE_POINTS
 
@@ -240,12 +228,15 @@ def held_back(kernel_probes: None, workload: Path, tmp_path_factory: pytest.Temp
 
 
 @measured_again
-def test_a_cpu_quota_is_time_in_the_queue_and_throttling(held_back: HeldBack) -> None:
+def test_a_cpu_quota_is_time_in_the_queue_and_throttling_and_work_is_no_polling(held_back: HeldBack) -> None:
     if isinstance(held_back.throttled, str):
         pytest.skip(f"needs a cgroup with a CPU quota: {held_back.throttled}")
     seen = held_back.seen
     assert_agrees(seen, "spin", "worker", None)
-    assert seen.shares("spin", "worker").on_cpu < 0.1 + FIVE_POINTS
+    said = seen.shares("spin", "worker")
+    assert said.on_cpu < 0.1 + FIVE_POINTS
+    assert said.polling == 0
+    assert seen.stack_share("spin", "worker", "on-cpu", "spin_here") > 0.9
     throttled = latest(seen.trace, ids.process(seen.pids["spin"]), v.CGROUP_PERIODS_THROTTLED)
     assert throttled == pytest.approx(held_back.throttled, abs=10)  # a second's
 
