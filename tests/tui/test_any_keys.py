@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from llmtop.tui.app import LlmtopApp
 from llmtop.tui.screens.explore_screen import ExploreApp
 from llmtop.tui.screens.live import LiveApp
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
 SIZES = ((120, 40), (80, 24), (60, 16), (40, 12))
-PRESSES = 30
+PRESSES = 24
 KEYS = (
     *"12345678zhedpabcfgnxRHL",
     *("up", "down", "left", "right", "home", "end", "pageup", "pagedown", "enter", "escape", "tab", "shift+tab"),
@@ -54,11 +52,9 @@ async def press_any(app: LiveApp | ExploreApp, seed: int) -> None:
     assert len(pressed) == PRESSES
 
 
-@pytest.mark.parametrize("seed", [0, 3])
-async def test_live(seed: int) -> None:
-    await press_any(fixed_app(), seed)
+async def test_live() -> None:
+    await press_any(fixed_app(), 3)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-async def test_explore(seed: int) -> None:
-    await press_any(ExploreApp([read(report())]), seed)
+async def test_explore() -> None:
+    await press_any(ExploreApp([read(report())]), 1)

@@ -181,58 +181,53 @@ async def test_a_drawing_is_copied_as_its_text() -> None:
         assert "FLOP/B" in app.clipboard
 
 
-@pytest.mark.parametrize(
-    ("keys", "why"),
-    [
-        (("1", "slash"), "/: 1 Roofline has no rows to filter"),
-        (("4", "R"), "R: 4 Threads has no rows to sort; z opens those that it stands for"),
-        (("1", "x"), "x works in 5 Stall flame: Hold the flame alone, or let it go on"),
-        (("1", "u"), "u does nothing here; ? lists what does"),
-    ],
-)
-async def test_a_key_that_does_nothing_says_why(keys: tuple[str, ...], why: str) -> None:
+async def test_a_key_that_does_nothing_says_why() -> None:
     app = fixed_app()
-    async with running(app, keys=keys):
-        assert said(app) == [why]
+    async with running(app, (80, 24)) as pilot:
+        for keys, why in (
+            (("1", "slash"), "/: 1 Roofline has no rows to filter"),
+            (("1", "x"), "x works in 5 Stall flame: Hold the flame alone, or let it go on"),
+            (("1", "u"), "u does nothing here; ? lists what does"),
+            (("4", "R"), "R: 4 Threads has no rows to sort; z opens those that it stands for"),
+        ):
+            app.clear_notifications()
+            await press(pilot, *keys)
+            assert said(app) == [why]
 
 
-@pytest.mark.parametrize(
-    ("keys", "why"),
-    [
-        ("question_mark x", "x does nothing here; ? lists what does"),
-        ("question_mark R", "R: Keys has no rows to sort"),
-        ("4 z enter u", "u does nothing here; ? lists what does"),
-        ("4 z enter n", "n works in EngineCore: The next or the last place of the text"),
-    ],
-)
-async def test_a_key_that_does_nothing_in_a_dialog_says_so(keys: str, why: str) -> None:
+async def test_a_key_that_does_nothing_in_a_dialog_says_so() -> None:
     app = fixed_app()
-    async with running(app, keys=keys.split()) as pilot:
-        assert said(app) == [why]
-        text = await press(pilot, "y", "Y")
-        assert said(app)[1].startswith("copied "), "the keys of all screens are not idle"
-        assert "1 Roofline" not in text
-        assert "1 Roofline" in await press(pilot, "q", "escape")
+    async with running(app, (80, 24)) as pilot:
+        for opening, key, why in (
+            ("question_mark", "R", "R: Keys has no rows to sort"),
+            ("4 z enter", "u", "u does nothing here; ? lists what does"),
+            ("4 z enter", "n", "n works in EngineCore: The next or the last place of the text"),
+        ):
+            await press(pilot, *opening.split())
+            app.clear_notifications()
+            await press(pilot, key)
+            assert said(app) == [why]
+            text = await press(pilot, "y", "Y")
+            assert said(app)[1].startswith("copied "), "the keys of all screens are not idle"
+            assert "1 Roofline" not in text
+            assert "1 Roofline" in await press(pilot, "q", "escape")
 
 
-@pytest.mark.parametrize(
-    ("keys", "title"), [("2 m", "What stall reasons mean"), ("7 m", "Why a GPU has nothing to do")]
-)
-async def test_what_reasons_and_causes_mean_is_left_with_the_key_that_opened_it_and_no_other_letter(
-    keys: str, title: str
-) -> None:
+async def test_what_reasons_and_causes_mean_is_left_with_the_key_that_opened_it_and_no_other_letter() -> None:
     app = ExploreApp([read(report())])
-    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await settle(pilot)
-        for key in keys.split():
-            await pilot.press(key)
+        for digit, title in (("2", "What stall reasons mean"), ("7", "Why a GPU has nothing to do")):
+            for key in (digit, "m"):
+                await pilot.press(key)
+                await settle(pilot)
+            app.clear_notifications()
+            await pilot.press("v")
+            assert said(app) == ["v does nothing here; ? lists what does"]
+            assert title in app.screen_text()
+            await pilot.press("m")
             await settle(pilot)
-        await pilot.press("v")
-        assert said(app) == ["v does nothing here; ? lists what does"]
-        assert title in app.screen_text()
-        await pilot.press("m")
-        await settle(pilot)
-        assert title not in app.screen_text()
+            assert title not in app.screen_text()
 
 
 async def test_a_key_of_a_view_that_was_never_shown_is_named() -> None:
