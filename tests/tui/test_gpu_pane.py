@@ -277,14 +277,14 @@ def test_pinned_stands_first_and_unknown_last() -> None:
 
 
 @pytest.mark.parametrize("look", [LOOK, Look(ASCII)])
-@pytest.mark.parametrize("gpus", [1, 2, 16])
+@pytest.mark.parametrize("gpus", [1, 16])
 def test_lines_fit_at_any_size(look: Look, gpus: int) -> None:
     trace = with_mig(live_trace(Scene(gpus=gpus, hostile="内核[/b]é" * 30), ticks=4))
     trace = replace(trace, missing=(Missing(What(f"gpu:{gpus - 1}"), LOST),) if gpus > 1 else ())
     view = view_of(trace)
     selection = Selection(ids.gpu(0), ids.gpu(0), Sort("sm", descending=True))
-    for width in (*range(1, 60, 7), 118, 198):
-        for height in (1, 2, 3, 5, 9, 20, 58):
+    for width in (1, 8, 22, 36, 57, 118):
+        for height in (1, 3, 5, 9, 58):
             for is_zoomed in (False, True):
                 drawn = draw_gpus(view, width, height, look, selection, is_zoomed=is_zoomed)
                 assert len(drawn) <= height
@@ -325,13 +325,6 @@ def test_a_share_of_the_gpus_time_is_shown() -> None:
 
 def gpu_order(app: LiveApp) -> list[str]:
     return [row.label for row in app.live.panes.of_kind(GpuPane).gpus]
-
-
-async def test_eight_gpus_have_a_line_each() -> None:
-    app = fixed_app(Scene(gpus=8))
-    async with running(app):
-        rows = [row for row in app.screen_text().splitlines() if "1929" in row and "power cap" in row]
-        assert len(rows) >= 8
 
 
 async def test_many_gpus_on_a_small_screen_take_the_room_of_the_lanes() -> None:

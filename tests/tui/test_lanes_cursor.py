@@ -234,13 +234,10 @@ async def test_elsewhere_arrows_go_by_five_seconds() -> None:
         assert lanes_of(app).at_ns == app.live.time.at_ns
 
 
-@pytest.mark.parametrize("size", [(80, 24), (40, 12)])
-async def test_the_cursor_works_on_small_and_ascii_screens(
-    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_cursor_works_on_small_and_ascii_screens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLMTOP_ASCII", "1")
     app = fixed_app()
-    async with running(app, size, keys="6") as pilot:
+    async with running(app, (40, 12), keys="6") as pilot:
         await press(pilot, "left", "H")
         assert "s ago" in app.screen_text()
         assert not {character for character in app.screen_text() if not character.isascii()} - {"°", "µ"}
