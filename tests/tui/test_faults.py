@@ -71,7 +71,7 @@ def tried_whole(kinds: Iterable[type]) -> set[type]:
 def first_action(view: View[Any]) -> list[str]:
     """An action of its own that it has a use for now, if any."""
     actions = [name for name in methods_of(type(view)) if name.startswith("action_")]
-    return [name for name in actions if view.check_action(name.removeprefix("action_"), ())][:1]  # type: ignore[attr-defined]
+    return [name for name in actions if view.check_action(name.removeprefix("action_"), ())][:1]
 
 
 @contextmanager
