@@ -44,7 +44,7 @@ def small(*what: str) -> list[str]:
     return [sys.executable, "-m", "tests.tui.small_app", *what]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT])
 def test_a_signal_restores_the_terminal(terminal: TerminalFactory, number: signal.Signals) -> None:
     program = terminal(small(), cwd=ROOT)
     program.wait_for("内核")
@@ -97,14 +97,6 @@ def test_a_crash_is_one_line_after_the_screen_is_gone(terminal: TerminalFactory)
     assert "Traceback" not in text
 
 
-def test_a_fault_of_the_input_is_its_own_sentence(terminal: TerminalFactory) -> None:
-    program = terminal(small("file"), cwd=ROOT)
-    program.wait_for("ready")
-    program.press("x")
-    assert program.wait_exit() == 1
-    assert "llmtop: report.ncu-rep is truncated; copy it again" in program.screen_lines()
-
-
 def test_a_fault_in_a_pane_ends_nothing(terminal: TerminalFactory) -> None:
     program = terminal(small("pane"), cwd=ROOT)
     program.wait_for("this pane failed: ValueError: in the pane")
@@ -113,9 +105,8 @@ def test_a_fault_in_a_pane_ends_nothing(terminal: TerminalFactory) -> None:
     assert program.unrestored() == []
 
 
-@pytest.mark.parametrize("answers", [True, False])
-def test_frames_go_on_whether_or_not_the_terminal_answers(terminal: TerminalFactory, answers: bool) -> None:
-    program = terminal(small(), cwd=ROOT, answers=answers)
+def test_frames_go_on_though_the_terminal_does_not_answer(terminal: TerminalFactory) -> None:
+    program = terminal(small(), cwd=ROOT, answers=False)
     program.wait_for(lambda text: re.search(r"ready [3-9]\d* 内核", text))
     program.press("q")
     assert program.wait_exit() == 0
@@ -131,7 +122,7 @@ def test_no_color_means_no_colour_codes(terminal: TerminalFactory) -> None:
     assert {int(code) for code in codes} <= {0, 1, 2, 3, 4, 7, 39, 49}  # weights, and the default colours
 
 
-@pytest.mark.parametrize("locale", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}, {"LC_ALL": "POSIX"}, {"LANG": "C"}])
+@pytest.mark.parametrize("locale", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}])
 def test_an_ascii_terminal_gets_ascii(terminal: TerminalFactory, locale: dict[str, str]) -> None:
     program = terminal(small(), cwd=ROOT, env=locale)
     program.wait_for("ready")
@@ -261,16 +252,15 @@ def test_on_a_full_disk_no_broken_file_is_left(tmp_path: Path) -> None:
     assert done.stdout == "OSError []\n"
 
 
-@pytest.mark.parametrize("theme", ["llmtop", "textual-light", "ansi-dark"])
-async def test_every_role_has_a_style_in_every_theme(theme: str) -> None:
+async def test_every_role_has_a_style_in_every_theme() -> None:
     app = Empty()
     async with app.run_test(size=(80, 24)) as pilot:
-        app.theme = theme
-        await pilot.pause()
-        await pilot.pause()
-        look = app.look_over(app.screen.background_colors[1])
-        assert all(look.style(role).color is not None for role in ROLES)
-        assert look.style("cursor") != look.style("text")
+        for app.theme in ("llmtop", "textual-light", "ansi-dark"):
+            await pilot.pause()
+            await pilot.pause()
+            look = app.look_over(app.screen.background_colors[1])
+            assert all(look.style(role).color is not None for role in ROLES)
+            assert look.style("cursor") != look.style("text")
 
 
 async def test_the_dark_theme_is_the_table_that_tests_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ def test_hostile_texts_are_drawn_as_they_are_cleaned(conflicts: Trace) -> None:
     )
 
 
-async def test_it_opens_at_the_hottest_line_and_steps_to_the_next() -> None:
+async def test_it_opens_at_the_hottest_line_and_steps_to_the_next_and_to_its_instructions() -> None:
     app = ExploreApp([read(load(CONFLICTS))])
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await pilot.press(SOURCE)
@@ -159,15 +159,8 @@ async def test_it_opens_at_the_hottest_line_and_steps_to_the_next() -> None:
         await pilot.press("N")
         await settle(pilot)
         assert "line 86 ·" in app.screen_text(), "before the hottest comes the one that waits least"
-        assert app.issues == []
-
-
-async def test_the_cursor_goes_from_a_line_to_its_instructions_and_back() -> None:
-    app = ExploreApp([read(load(CONFLICTS))])
-    async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press(SOURCE)
-        await settle(pilot)
-        await pilot.press("left")
+        assert "← → source/PTX/SASS" in app.screen_text(), "where one list has room the keys to the others are shown"
+        await pilot.press("h", "left")
         await settle(pilot)
         text = app.screen_text()
         assert "003c0 of known_causes.cu:88 · 31 % of the kernel's waiting" in text
@@ -178,24 +171,18 @@ async def test_the_cursor_goes_from_a_line_to_its_instructions_and_back() -> Non
         await pilot.press("left")
         await settle(pilot)
         assert "line 88 · 99 %" in app.screen_text()
-
-
-async def test_only_one_reason_counts_where_one_is_asked_for() -> None:
-    app = ExploreApp([read(load(CONFLICTS))])
-    async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press(SOURCE)
-        await settle(pilot)
         await pilot.press("left", "f")
         await settle(pilot)
         text = app.screen_text()
         assert "only mio_throttle" in text
         assert "00380 of known_causes.cu:88 · 52 % of the waiting for mio_throttle" in " ".join(
             text.replace("│", "").split()
-        )
+        ), "only one reason counts where one is asked for"
+        assert app.issues == []
 
 
-async def test_a_text_is_looked_for_in_the_list_with_the_cursor() -> None:
-    app = ExploreApp([read(load(CONFLICTS))])
+async def test_a_text_is_looked_for_in_the_list_with_the_cursor(conflicts: Trace) -> None:
+    app = ExploreApp([read(conflicts)])
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press(SOURCE)
         await settle(pilot)
@@ -217,28 +204,13 @@ async def test_a_text_is_looked_for_in_the_list_with_the_cursor() -> None:
         assert "not found" in app.screen_text()
 
 
-async def test_other_kernels_are_a_key_away() -> None:
-    app = ExploreApp([read(load(UNFUSED))])
-    async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press(SOURCE)
-        await settle(pilot)
-        assert "elementwise_mul_kernel (1 of 5)" in app.screen_text()
-        await pilot.press("full_stop")
-        await settle(pilot)
-        assert "elementwise_add_kernel (2 of 5)" in app.screen_text()
-        await pilot.press("comma", "comma")
-        await settle(pilot)
-        assert "(5 of 5)" in app.screen_text()
-
-
-@pytest.mark.parametrize("keys", [(), ("enter", "escape")])
-async def test_the_kernel_that_was_gone_to_is_shown(keys: tuple[str, ...]) -> None:
+async def test_the_kernel_that_was_gone_to_is_shown_and_others_are_a_key_away() -> None:
     app = ExploreApp([read(load(UNFUSED))])
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await pilot.press("1", "down", "down")
         await settle(pilot)
-        for key in keys:
+        for key in ("enter", "escape"):
             await pilot.press(key)
             await settle(pilot)
         await pilot.press(SOURCE)
@@ -247,6 +219,9 @@ async def test_the_kernel_that_was_gone_to_is_shown(keys: tuple[str, ...]) -> No
         await pilot.press("full_stop")
         await settle(pilot)
         assert "(4 of 5)" in app.screen_text()
+        await pilot.press("comma", "comma")
+        await settle(pilot)
+        assert "elementwise_add_kernel (2 of 5)" in app.screen_text()
         await pilot.press("1", "up", "up")
         await settle(pilot)
         await pilot.press(SOURCE)
@@ -315,12 +290,3 @@ def test_indentation_that_all_lines_have_is_left_out(tmp_path: Path) -> None:
     assert not isinstance(source, Unknown)
     sides = CodeSides(source, "/srv/llm/ladder.cu", {})
     assert [sides.row_text(CodeSide.SOURCE, row) for row in range(4)] == ["{", "", "the loop", "}"]
-
-
-@pytest.mark.parametrize("columns", [60, 80])
-async def test_where_one_list_has_room_the_keys_to_the_others_are_shown(columns: int) -> None:
-    app = ExploreApp([read(load(CONFLICTS))])
-    async with app.run_test(size=(columns, 24)) as pilot:
-        await pilot.press(SOURCE)
-        await settle(pilot)
-        assert "← → source/PTX/SASS" in app.screen_text()
