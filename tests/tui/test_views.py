@@ -60,21 +60,6 @@ def test_no_view_is_left_out_because_its_module_is_not_loaded(kind: str) -> None
     assert list(views_of(trace)) == applying
 
 
-async def test_a_recording_of_a_server_is_drawn_as_the_server_was() -> None:
-    app = ExploreApp([read(RECORDING)])
-    async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        await settle(pilot)
-        assert "[3 Roofline]" in app.screen_text()
-        assert "H100" in app.screen_text()
-        assert "kernel" not in app.screen_text(), "neither a cursor on one, nor a key for it"
-        await press(pilot, "8")
-        await settle(pilot)
-        text = app.screen_text()
-        assert "by thread · last 10 s" in text
-        assert "EngineCore" in text
-    assert {RooflinePane, StacksPane} <= set(views_of(RECORDING))
-
-
 def test_enter_is_a_key_only_where_there_is_more_to_say_of_a_row() -> None:
     pane: ListPane[Any] = ListPane()
     opening = {}
@@ -91,10 +76,18 @@ def body_of(text: str) -> list[str]:
     return [line.strip("│▃▅▂ ").rstrip() for line in lines[first + 1 : last] if line.strip("│▃▅▂ ")]
 
 
-async def test_threads_of_a_file_are_the_rows_that_those_of_a_server_open_into() -> None:
+async def test_a_recording_of_a_server_is_drawn_as_the_server_was() -> None:
     app = ExploreApp([read(RECORDING)])
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await settle(pilot)
+        assert "[3 Roofline]" in app.screen_text()
+        assert "H100" in app.screen_text()
+        assert "kernel" not in app.screen_text(), "neither a cursor on one, nor a key for it"
+        await pilot.press("8")
+        await settle(pilot)
+        text = app.screen_text()
+        assert "by thread · last 10 s" in text
+        assert "EngineCore" in text
         await pilot.press("4")
         await settle(pilot)
         recorded = app.screen_text()
