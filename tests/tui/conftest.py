@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from textual.css.stylesheet import Stylesheet
 
 from llmtop.model import RECORDING, Origin, Trace
 from llmtop.parsers.registry import load
@@ -21,6 +22,8 @@ from tests.tui.quiet import FRAME_S, until_quiet
 from tests.tui.test_explore import FOLDED
 
 if TYPE_CHECKING:
+    from textual.css.model import RuleSet
+
     from llmtop.model import Issue
 
 PRINTED = [
@@ -40,6 +43,23 @@ def _no_program_outlives_its_module() -> Iterator[None]:
     """Its widgets are garbage that holds itself, and with it the file that was shown; it is looked for seldom."""
     yield
     gc.collect()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _style_sheets_are_parsed_once() -> Iterator[None]:
+    """Every program has the same ones, and reads the rules that come of them without changing them."""
+    parsed: dict[tuple[object, ...], list[RuleSet]] = {}
+
+    def parse(sheet: Stylesheet, css: str, *args: object, **kwargs: object) -> list[RuleSet]:
+        of = css, args, *sorted(kwargs.items()), frozenset(sheet._variables.items())
+        if of not in parsed:
+            parsed[of] = parse_anew(sheet, css, *args, **kwargs)  # type: ignore[arg-type]
+        return parsed[of]
+
+    parse_anew = Stylesheet._parse_rules
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stylesheet, "_parse_rules", parse)
+        yield
 
 
 @pytest.fixture(autouse=True)
