@@ -134,10 +134,11 @@ async def test_it_is_of_the_kernel_that_one_went_to_and_forgets_what_was_tried()
         await pilot.press(SOURCE)
         await settle(pilot)
         assert "(2 of 34)" in app.screen_text(), "another view of one kernel goes on with it"
-        for key, kind in ((SOURCE, SourcePane), (OCCUPANCY, OccupancyPane)):
+        kinds: dict[str, type[SourcePane | OccupancyPane]] = {SOURCE: SourcePane, OCCUPANCY: OccupancyPane}
+        for key, kind in kinds.items():
             await pilot.press(key)
             await settle(pilot)
-            pane: SourcePane | OccupancyPane = next(one for one in app.screen.query(kind) if one.display)
+            pane = next(one for one in app.screen.query(kind) if one.display)
             late = pane._view
             await pilot.press("full_stop")
             await settle(pilot)
