@@ -32,7 +32,7 @@ from llmtop.model import (
 from llmtop.session import Session
 from tests.collectors.tracing.probes import eventually
 from tests.live_traces import PlayedCollector, readings
-from tests.workloads.noise import no_others_first, put_first, put_on
+from tests.workloads.noise import no_others_first, put_first
 from tests.workloads.programs import Workload, target_of
 
 LOOK_NS = 2 * NS_PER_S
@@ -47,7 +47,6 @@ class Case:
 
     Attributes:
         roles: By program, the role of each of its processes, in order.
-        hogs: Programs whose one thread takes a whole CPU: they have the last one to themselves.
         has_to_queue: Whether the programs are to run like everybody else's.
         expected: All the rules that must speak.
         without: Metrics to leave out, as if nobody had read them.
@@ -59,7 +58,6 @@ class Case:
     waiting: float
     expected: frozenset[str]
     without: tuple[str, ...] = ()
-    hogs: frozenset[str] = frozenset()
     has_to_queue: bool = False
 
 
@@ -154,14 +152,10 @@ class Watch:
         cases = {name: self._cases[name] for name in names}
         running = {name: self.programs[name] for case in cases.values() for name in case.roles}
         fair = {name for case in cases.values() if case.has_to_queue for name in case.roles}
-        hogs = {name for case in cases.values() for name in case.hogs}
-        *other_cpus, last_cpu = sorted(os.sched_getaffinity(0))
         start_ns = time.monotonic_ns()
         for name, program in running.items():
             if name not in fair:
-                put_first(program.pids, priority=1 if name in hogs else 2)
-                if hogs:
-                    put_on(program.pids, [last_cpu] if name in hogs else other_cpus)
+                put_first(program.pids, priority=2)
             program.start()
         seen = self._when_told(cases, start_ns)
         for name in running:

@@ -34,10 +34,9 @@ HEAVY_LOAD = 3.0
 """Threads that want each CPU; the programs themselves are not more than one a CPU."""
 
 
-def case(*expected: str, sm: float, running: float = 8, waiting: float = 0, **programs: tuple[str, ...]) -> Case:
+def case(*expected: str, sm: float, **programs: tuple[str, ...]) -> Case:
     has_to_queue = bool({"starve", "throttled"} & set(programs))
-    hogs = frozenset({"yields"} & set(programs))
-    return Case(programs, sm, running, waiting, frozenset(expected), hogs=hogs, has_to_queue=has_to_queue)
+    return Case(programs, sm, 8, 0, frozenset(expected), has_to_queue=has_to_queue)
 
 
 PHASES = (
@@ -46,20 +45,13 @@ PHASES = (
         "the API server is short of a CPU": case("run-queue-starvation", sm=9, starve=API, sleeper=ENGINE),
         "short of CPUs, but the GPU is fed": case(sm=96, starve=ENGINE),
         "throttled": case("cgroup-throttled", sm=12, throttled=ENGINE),
+        "works well": case(sm=70, nanosleep=ENGINE),
+        "asleep for the GPU": case("gpu-bound", sm=94, asleep=ENGINE),
     },
     {
         "GIL": case("gil-bound", sm=40, gil=ENGINE),
         "GIL, without py-spy": replace(case("gil-bound", sm=40, gil=ENGINE), without=("thread.gil_samples",)),
         "GIL, but the GPU is fed": case(sm=85, gil=ENGINE),
-    },
-    {
-        "idle": case(sm=0, running=0, nanosleep=ENGINE),
-        "works well": case(sm=70, nanosleep=ENGINE),
-        "sleeps while requests wait": case("engine-starved", sm=8, waiting=6, nanosleep=ENGINE),
-        "sleeps while requests run": case("engine-starved", sm=8, nanosleep=ENGINE),
-        "asleep for the GPU": case("gpu-bound", sm=94, asleep=ENGINE),
-        "polls": case("idle-polling", sm=0, running=0, yields=ENGINE),
-        "polls while there are requests": case(sm=30, yields=ENGINE),
     },
 )
 """What is looked at together: about one CPU's worth of work, for the probes' helper needs some too.
@@ -77,7 +69,6 @@ def program_makers(workload: Path, cuda: Path) -> Mapping[str, Callable[[], Work
         "sleeper": ("nanosleep", FOR_EVER),
         "throttled": ("spin", FOR_EVER),
         "nanosleep": ("nanosleep", FOR_EVER),
-        "yields": ("yield", FOR_EVER),
     }
     made = {name: partial(Workload, workload, *mode) for name, mode in modes.items()}
     gil = partial(Workload, sys.executable, HERE / "gil_fight.py")
