@@ -603,7 +603,7 @@ FAULTS = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(faults=st.lists(st.tuples(st.integers(0, 1), FAULTS), max_size=12))
 @example(faults=[(0, ("gpm_least_window_ms", 0)), (0, ("fail_all", UNKNOWN))])
 @example(faults=[(0, ("fail.nvmlDeviceGetGraphicsRunningProcesses_v3", FUNCTION_NOT_FOUND))])
