@@ -54,7 +54,7 @@ class Patience:
     Attributes:
         start_s: For its first words, from the start on.
         answer_s: For a poll: one that GPUs hang in takes 0.8 s.
-        hung_s: For a poll, once it is said to hang.
+        hung_s: For a poll, once it counts as hung.
         stop_s: For its end, before it is made to end.
         killed_s: And from then on: what hangs in the kernel ends when its call does.
     """

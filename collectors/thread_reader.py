@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MANY_THREADS = 500
 """Reading these at each poll costs 7 ms. Of more, the busiest are read at each poll, and the rest by turns; and those
-that have not run are not told of one by one, beyond this many."""
+that have not run have no rows of their own, beyond this many."""
 CLOSE_LOOKS = 200
 """Threads that are read at each poll, those that did most; the others take turns."""
 TURN_THREADS = 500
@@ -29,7 +29,7 @@ STILL_NS, REST_NS = 4 * NS_PER_S, 1_900_000_000
 """A thread that has not run for so long is read every two seconds: most of a server sleep
 for good. Its clocks go on by themselves, so that nothing is lost but the moment at which it woke."""
 FORGET_NS = 600 * NS_PER_S
-"""Of very many, one that has not run for as long as the history goes back is not told of any more."""
+"""A thread that has not run for as long as the history goes back loses its row where there are very many."""
 MOST_FILES = 512
 """Files of threads that are kept open, and a quarter of what the process may open: usually 1024."""
 _PLACES = 61
@@ -156,7 +156,7 @@ class _Turn:
         self._most_told = MANY_THREADS // processes
 
     def has_room(self, told: int) -> bool:
-        """Whether a process of which so many are told may have one more that has not run."""
+        """Whether a process with so many rows may have one more for a thread that has not run."""
         return not self.is_crowd or told < self._most_told
 
     def next_ns(self, thread: Thread) -> int:

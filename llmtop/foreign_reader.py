@@ -126,7 +126,7 @@ class _Process:
     """A process, seen with its own rights.
 
     Args:
-        folder: That of /proc.
+        folder: The process's folder in /proc.
         output: Which of its open files is wanted, in place of one that a path leads to.
     """
 

@@ -280,7 +280,7 @@ _FEW_LEFT = 0.9
 
 
 def open_files_limit(pid: int, proc: Path = PROC) -> int | None:
-    """How many files a process may have open (RLIMIT_NOFILE); None where it is not limited or not told."""
+    """How many files a process may have open (RLIMIT_NOFILE); None where it is not limited or not known."""
     for line in (read_text(f"{proc}/{pid}/limits") or "").splitlines():
         if line.startswith("Max open files"):
             soft = line.split()[3]

@@ -80,7 +80,7 @@ def exported(path: Path) -> Path:
         FileError: No nsys here can make one: the message says which is needed, and the command.
     """
     cached = _folder() / f"{_key(path)}.sqlite"
-    with suppress(OSError):  # a folder of another user's is told where something is to be written
+    with suppress(OSError):  # a folder of another user's is reported where something is to be written
         if cached.exists() and own_folder(cached.parent):
             os.utime(cached, follow_symlinks=False)  # the least used ones go first
             return cached

@@ -212,7 +212,7 @@ class MetricsServer(ThreadingHTTPServer):
         return f"{self._scheme}://[{host!s}]:{port}" if ":" in str(host) else f"{self._scheme}://{host!s}:{port}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Whoever leaves early, or does not speak TLS, is no fault of the server: nothing is said of it."""
+        """Whoever leaves early, or does not speak TLS, is no fault of the server and is not reported."""
         error = sys.exception()
         if not isinstance(error, OSError):
             print_message(f"a request failed: {type(error).__name__}; please report this")

@@ -1,4 +1,4 @@
-"""The standard streams: a fault of the output (a full disk, none at all) is told in one line, errors are cleaned."""
+"""The standard streams: a fault of the output (a full disk, none at all) is one line, and errors are cleaned."""
 
 from __future__ import annotations
 

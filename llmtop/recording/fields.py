@@ -327,7 +327,7 @@ QUOTING: Final = re.compile(
 
 
 def name_of(document: Mapping[str, object]) -> FieldKind:
-    """What the field `name` of an object is: of a track by its kind; a frame has nothing but its number beside it."""
+    """What the field `name` of an object is: for a track by its kind; a frame has only its number next to it."""
     kind = document.get("kind")
     if isinstance(kind, str):
         return _NAMES.get(kind, FieldKind.NAME)

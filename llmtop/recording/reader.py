@@ -57,7 +57,7 @@ _MOST_NAMED: Final = 8
 _MOST_FRAMES: Final = 4096
 """Of a stack: perf ends at 127, py-spy at 1024."""
 _UNPACKED_TIMES: Final = 50
-"""By how much all stretches may be larger than the file, beside one: idle servers compress by 30."""
+"""By how much all stretches may be larger than the file, plus one stretch: idle servers compress by 30."""
 _FIRST_LOOK_NS: Final = 2 * NS_PER_S
 """A session writes a second after it was started what it has looked at first, on a busy machine a little later."""
 _ALL: Final = 2**62

@@ -35,7 +35,7 @@ OLDEST_KERNEL = (5, 8)
 _CHECK_S = 20.0
 """For `llmtop doctor`: how long probes may take until they are loaded."""
 MARKS_PER_POLL = 5
-"""Processes that begin at once are told one by one up to so many."""
+"""Processes that begin at once have an event each, up to so many."""
 _NO_CAUSES = Unknown(
     "this kernel does not tell a probe the system call that a thread sleeps in", "Linux 5.15 or newer with BTF does"
 )

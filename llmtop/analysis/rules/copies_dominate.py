@@ -24,7 +24,7 @@ summary = "Most of what keeps a GPU busy are copies, not kernels."
 source = "CUDA C++ Best Practices Guide (minimise transfers between host and device, overlap them with kernels)"
 
 _MOST = 0.5
-"""Of the time that the GPU is busy, from which on copies without a kernel beside them dominate it."""
+"""Share of the busy time from which on copies without a concurrent kernel dominate it."""
 _NOTABLE_SHARE = 0.05
 """Of the time from the GPU's first work to its last. Ours."""
 _OVERLAP = "what has to be copied, copy while kernels run: pinned memory, a stream of its own, the next part early"
@@ -36,7 +36,7 @@ _ACTION = Words(
 
 
 def check(trace: Trace) -> Iterator[Finding]:
-    """Of the GPU whose copies take longest, besides kernels; page migrations are told by another rule."""
+    """The GPU whose copies take longest without a kernel; another rule reports page migrations."""
     copies, kernels = trace.spans.get(SpanKind.MEMCPY), trace.spans.get(SpanKind.KERNEL)
     if copies is None:
         return

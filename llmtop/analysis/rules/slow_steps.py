@@ -27,7 +27,7 @@ source = "Iglewicz and Hoaglin, How to Detect and Handle Outliers (modified z-sc
 _FOUND_SHARE = 0.02
 """Of the capture; as of idle time."""
 _STANDS_OUT = 1.5
-"""Times the median step, from which on a step is told though its share of the capture is small. Ours."""
+"""Times the median step, from which on a step is reported although its share of the capture is small. Ours."""
 _LEAST_SHARE = 0.001
 """Of the capture: what is less is worth no finding, however it stands out. Ours."""
 _TOLD = 4

@@ -17,7 +17,7 @@ _WAIT = re.compile(
 )
 """Functions of Python's standard library in which threads wait, with the file that they are in."""
 _ROUGH = 1e6
-"""From here on a sum of periods is told with three digits. Ours."""
+"""From here on a sum of periods is shown with three digits. Ours."""
 
 
 @frozen
